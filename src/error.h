@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * error.h - how the library says what went wrong.
+ *
+ * A message says where, what was expected and what was found.  Text from a file (tensor names,
+ * shard names, JSON strings) reaches a message only through fp8q_show().
+ */
+#ifndef FP8Q_ERROR_H
+#define FP8Q_ERROR_H
+
+#include <stdarg.h>
+
+#include "fp8q.h"
+
+#if defined(__GNUC__)
+#define FP8Q_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#else
+#define FP8Q_PRINTF(fmt, args)
+#endif
+
+/* Propagates a failure; only for functions that own nothing at that point.  */
+#define FP8Q_TRY(expr)                                                                             \
+    do {                                                                                           \
+        int try_status_ = (expr);                                                                  \
+        if (try_status_ != FP8Q_OK)                                                                \
+            return try_status_;                                                                    \
+    } while (0)
+
+/* Fills @err (NULL allowed) and returns @status, so that `return fp8q_fail(...)` reads well.  */
+int fp8q_fail(struct fp8q_error *err, enum fp8q_status status, const char *id, const char *fmt, ...)
+    FP8Q_PRINTF(4, 5);
+
+/* FP8Q_E_IO with the text of @errnum: "<what>: <strerror>".  ENOMEM becomes FP8Q_E_NOMEM.  */
+int fp8q_fail_errno(struct fp8q_error *err, int errnum, const char *fmt, ...) FP8Q_PRINTF(3, 4);
+
+int fp8q_fail_nomem(struct fp8q_error *err);
+
+/* Appends to @warnings (NULL allowed).  A warning that cannot be stored is FP8Q_E_NOMEM.  */
+int fp8q_warn(struct fp8q_warnings *warnings, struct fp8q_error *err, const char *id,
+              const char *fmt, ...) FP8Q_PRINTF(4, 5);
+
+/* Text that is safe on a terminal: control bytes, quotes, backslashes, DEL and bytes that are no
+ * UTF-8 become \xNN, bidirectional controls \u{...}, long text is cut with "...".  Valid for as long as @buf.  */
+struct fp8q_shown {
+    char text[256];
+};
+const char *fp8q_show_n(struct fp8q_shown *buf, const char *text, size_t len);
+const char *fp8q_show(struct fp8q_shown *buf, const char *text);
+
+/* True once fp8q_cancel() was called; long loops ask between tasks.  */
+bool fp8q_cancelled(void);
+/* FP8Q_E_CANCELLED if cancelled, else 0.  */
+int fp8q_check_cancel(struct fp8q_error *err);
+/* For tests that cancel and go on.  */
+void fp8q_cancel_reset(void);
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * kernel.h - row operations, one set per instruction set.
+ *
+ * scalar.c defines the result bits; every other variant reproduces them exactly, for any n (0
+ * included) and any alignment, without reading or writing past the end.  n counts elements; dst and
+ * src must not overlap.  Nothing here knows of blocks, tensors or files.  Results do not depend on the
+ * rounding or flush-to-zero mode beyond the default environment.
+ */
+#ifndef FP8Q_KERNEL_H
+#define FP8Q_KERNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Float formats of weights.  */
+enum fp8q_float { FP8Q_FLOAT_BF16, FP8Q_FLOAT_F16, FP8Q_FLOAT_F32, FP8Q_N_FLOATS };
+
+/* Sums over elements w (source) and d = w - code*scale (error).  Lane i % 16 of each array takes element i of every
+ * call, in F32 multiplications (never fused) widened to F64 before they are added, so that the sums do not depend on
+ * the variant.  fp8q_error_total() folds the lanes in a fixed order.  */
+struct fp8q_error_sums {
+    double w2[16], d2[16];
+};
+double fp8q_error_total(const double lanes[16]);
+
+struct fp8q_kernel {
+    const char *name;     /* "scalar", "avx2", ...: for tests and --kernel */
+    bool (*usable)(void); /* both the CPU and the operating system support it */
+
+    /* Largest magnitude as bits with the sign cleared, in the source's own format (16 bits for
+     * BF16 and F16).  Integer order is magnitude order, and Inf and NaN are the largest, so one
+     * comparison of the result finds them.  */
+    uint32_t (*amax_bits[FP8Q_N_FLOATS])(const void *src, size_t n);
+
+    /* dst[i] = E4M3(F32(src[i]) / scale): true division rounded to F32, then nearest even,
+     * saturating; the sign of zero stays.  src holds finite values, scale is positive and finite.  */
+    void (*encode[FP8Q_N_FLOATS])(uint8_t *dst, const void *src, size_t n, float scale);
+
+    /* dst[i] = F32(code) * scale, rounded to F32 and then once more to the output format, nearest
+     * even.  Codes 0x7F and 0xFF give NaN.  F16 beyond 65504 gives infinity: the caller checks amax first.  */
+    void (*decode[FP8Q_N_FLOATS])(void *dst, const uint8_t *src, size_t n, float scale);
+
+    /* Widens to F32, exactly.  */
+    void (*to_f32[FP8Q_N_FLOATS])(float *dst, const void *src, size_t n);
+
+    /* Number of codes 0x7F and 0xFF among n, and the largest (code & 0x7F) in *max_out.  */
+    size_t (*scan_codes)(const uint8_t *src, size_t n, unsigned *max_out);
+
+    /* Adds to @sums, and returns how many elements break
+     *     |w - q*s| <= factor * max(|w|/16, s * 2^-10) * (1 + 2^-20)
+     * decided as if in exact arithmetic.  factor is 1 or 2.  */
+    size_t (*check[FP8Q_N_FLOATS])(const void *src, const uint8_t *codes, size_t n, float scale,
+                                   float factor, struct fp8q_error_sums *sums);
+};
+
+/* Every variant that was built, best first, scalar last, then NULL.  */
+extern const struct fp8q_kernel *const fp8q_kernels[];
+
+/* The first usable one, or the one called @name; NULL if @name is unknown or not usable here.
+ * The result is passed on as an argument: there is no current kernel.  */
+const struct fp8q_kernel *fp8q_kernel_select(const char *name);
+
+/* E4M3 helpers shared by all variants (scalar.c).  */
+extern const float fp8q_e4m3_value[256]; /* value of each code; NaN for 0x7F and 0xFF */
+uint8_t fp8q_e4m3_from_f32(float x);     /* nearest even, saturating; NaN gives 0x7F with its sign */
+float fp8q_bf16_value(uint16_t bits);
+float fp8q_f16_value(uint16_t bits);
+uint16_t fp8q_bf16_from_f32(float x); /* nearest even; NaN stays NaN (quiet) */
+uint16_t fp8q_f16_from_f32(float x);  /* nearest even, overflow to infinity; NaN stays NaN */
+
+#endif

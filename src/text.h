@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * text.h - a growing text buffer and UTF-8, used by whatever reads or writes text.
+ */
+#ifndef FP8Q_TEXT_H
+#define FP8Q_TEXT_H
+
+#include "error.h"
+
+/* Decodes one character of at most @len bytes (surrogates, overlong forms and values beyond U+10FFFF
+ * are refused).  Returns its length in bytes, 0 if the bytes are not UTF-8 or @len is 0.  */
+size_t fp8q_utf8_decode(const char *text, size_t len, uint32_t *cp_out);
+/* Writes one scalar value as 1..4 bytes and returns their number.  */
+size_t fp8q_utf8_encode(char dst[4], uint32_t cp);
+
+/* Growing buffer.  Zero it to start; appends after a failed allocation do nothing, and
+ * fp8q_text_status() says so once at the end.  @data is NUL-terminated once anything was appended.  */
+struct fp8q_text {
+    char *data;
+    size_t len, cap;
+    bool failed;
+};
+void fp8q_text_add(struct fp8q_text *t, const char *bytes, size_t len);
+void fp8q_text_puts(struct fp8q_text *t, const char *s);
+void fp8q_text_printf(struct fp8q_text *t, const char *fmt, ...) FP8Q_PRINTF(2, 3);
+/* A JSON string with its quotes, escaped as serde_json does (the official safetensors writer).  */
+void fp8q_text_json_string(struct fp8q_text *t, const char *s, size_t len);
+int fp8q_text_status(const struct fp8q_text *t, struct fp8q_error *err);
+void fp8q_text_reset(struct fp8q_text *t);
+
+#endif
