@@ -57,6 +57,13 @@ struct fp8q_warnings {
 };
 void fp8q_warnings_reset(struct fp8q_warnings *warnings);
 
+/* Called now and then by whichever thread has done work; must be quick and thread-safe.  @stage is a
+ * static string, @done and @total are bytes.  */
+struct fp8q_progress {
+    void (*update)(void *ctx, const char *stage, uint64_t done, uint64_t total);
+    void *ctx;
+};
+
 /* Asks every running call to stop soon with FP8Q_E_CANCELLED.  Safe in a signal handler.  */
 void fp8q_cancel(void);
 

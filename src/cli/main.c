@@ -1,10 +1,82 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * main.c - the command table and signals.
+ */
+#include <signal.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
-#include "fp8q.h"
+#include "cli.h"
 
-int main(void)
+/* The first signal asks the library to stop, so that it removes what it began; the program then dies
+ * of that signal, as a shell expects.  A second one kills at once.  */
+static volatile sig_atomic_t caught_signal;
+
+static void on_signal(int number)
 {
-    puts("fp8q " FP8Q_VERSION);
-    return 0;
+    caught_signal = number;
+    fp8q_cancel();
+}
+
+static void install_handlers(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
+        struct sigaction old;
+        /* A signal that the caller had ignored (nohup, background jobs) stays ignored.  */
+        if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(signals[i], &action, NULL);
+    }
+    /* A closed pipe is an error of a write, checked like any other, not a silent death half-way.  */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* the write then fails with EFBIG, which is reported */
+}
+
+static int print_help(void)
+{
+    puts("usage: fp8q COMMAND [options] ...\n\n"
+         "Turns a safetensors checkpoint into a block-FP8 checkpoint that serving engines load\n"
+         "unedited, and proves the result.\n\nCommands:");
+    for (size_t i = 0; cli_commands[i]; i++)
+        printf("  %-12s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
+    puts("\n`fp8q COMMAND --help` lists the options of a command.  Exit status: 0 done or passed,\n"
+         "1 a check failed, 2 wrong request, 3 I/O error or malformed input, 4 policy violation,\n"
+         "5 evidence missing, stale or inconclusive.");
+    return fflush(stdout) == 0 ? 0 : 3;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        fputs("fp8q: error: no command; see `fp8q --help`\n", stderr);
+        return 2;
+    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+        puts("fp8q " FP8Q_VERSION);
+        return fflush(stdout) == 0 ? 0 : 3;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
+        return print_help();
+    for (size_t i = 0; cli_commands[i]; i++) {
+        if (strcmp(argv[1], cli_commands[i]->name) != 0)
+            continue;
+        struct cli cli = {.command = argv[1]};
+        fp8q_jsonw_open(&cli.json, NULL, '{');
+        fp8q_jsonw_string(&cli.json, "fp8q", FP8Q_VERSION);
+        fp8q_jsonw_string(&cli.json, "command", argv[1]);
+        install_handlers();
+        int code = cli_commands[i]->run(&cli, argc - 1, argv + 1);
+        if (caught_signal) {
+            signal(caught_signal, SIG_DFL);
+            raise(caught_signal);
+        }
+        return code;
+    }
+    struct fp8q_shown shown;
+    fprintf(stderr, "fp8q: error: unknown command \"%s\"; see `fp8q --help`\n",
+            fp8q_show(&shown, argv[1]));
+    return 2;
 }
