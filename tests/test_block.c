@@ -149,7 +149,7 @@ struct vector {
 static struct vector vector_read(const char *path)
 {
     struct vector v = {0};
-    uint64_t len;
+    uint64_t len = 0;
     FILE *file = fopen(path, "rb");
     if (!file || fread(&len, 1, 8, file) != 8 || len > 4096)
         fail_msg("cannot read %s", path);
@@ -174,7 +174,7 @@ static uint8_t *vector_tensor(const struct vector *v, const char *suffix, uint64
                               char dtype[16])
 {
     char key[64];
-    unsigned long long rows, cols, begin, end;
+    unsigned long long rows = 0, cols = 0, begin = 0, end = 0;
     snprintf(key, sizeof(key), "%s\":{\"dtype\":\"", suffix);
     const char *at = strstr(v->header, key);
     if (!at || sscanf(at + strlen(key),
