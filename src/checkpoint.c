@@ -175,7 +175,7 @@ static int fail_missing(const struct opening *o, size_t first, int errnum)
     struct fp8q_text others = {0};
     struct fp8q_shown dir, name, other;
     struct stat st;
-    size_t n_missing = 1;
+    size_t n_missing = 1, n_tensors = entries_of_shard(o, first);
     for (size_t i = first + 1; i < ckpt->n_shards; i++) {
         if (stat(ckpt->shards[i].path, &st) == 0 || errno != ENOENT)
             continue;
@@ -186,9 +186,9 @@ static int fail_missing(const struct opening *o, size_t first, int errnum)
         fp8q_text_puts(&others, ", ...");
     int status = fp8q_fail_errno(
         o->err, errnum,
-        "%s: shard %s, which should hold %zu tensors (missing: %zu of %zu shards%s%s)",
-        fp8q_show(&dir, ckpt->dir), fp8q_show(&name, ckpt->shards[first].name),
-        entries_of_shard(o, first), n_missing, ckpt->n_shards, others.len ? ", also " : "",
+        "%s: shard %s, which should hold %zu tensor%s (missing: %zu of %zu shards%s%s)",
+        fp8q_show(&dir, ckpt->dir), fp8q_show(&name, ckpt->shards[first].name), n_tensors,
+        n_tensors == 1 ? "" : "s", n_missing, ckpt->n_shards, others.len ? ", also " : "",
         others.len ? others.data + 2 : "");
     if (o->err && errnum == ENOENT)
         snprintf(o->err->id, sizeof(o->err->id), "shard-missing");
