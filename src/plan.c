@@ -389,16 +389,37 @@ static int plan_memory(struct fp8q_plan *plan, struct fp8q_error *err)
     return FP8Q_OK;
 }
 
-static int check_tp(struct fp8q_plan *plan, struct fp8q_error *err)
+static int refuse_quantized(const struct fp8q_plan *plan, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
-    plan->largest_tp = fp8q_largest_tp(plan->ckpt, &plan->selection, &plan->tp_limit);
-    if (plan->options.tp > plan->largest_tp)
-        return fp8q_fail(err, FP8Q_E_MISMATCH, "tp",
-                         "--tp %u: a partition of \"%s\" is no multiple of 128; the largest that "
-                         "fits is %u",
-                         plan->options.tp, fp8q_show(&shown, plan->tp_limit), plan->largest_tp);
-    return FP8Q_OK;
+    const char *what;
+    if (plan->options.select.requantize || !fp8q_already_quantized(plan->ckpt, &what))
+        return FP8Q_OK;
+    return fp8q_fail(err, FP8Q_E_ARG, "already-quantized",
+                     "%s: is quantized already (%s); --requantize takes FP8 weights through F32 "
+                     "again",
+                     fp8q_show(&shown, plan->ckpt->path), what);
+}
+
+static int refuse_tp(const struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    const char *name = fp8q_tp_misfit(plan->ckpt, &plan->selection, plan->options.tp);
+    if (plan->options.tp < 2 || !name)
+        return FP8Q_OK;
+    return fp8q_fail(err, FP8Q_E_MISMATCH, "tp",
+                     "--tp %u: a partition of \"%s\" is no multiple of 128; the largest power of two "
+                     "that fits is %u",
+                     plan->options.tp, fp8q_show(&shown, name), plan->largest_tp);
+}
+
+int fp8q_plan_check(const struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    if (plan->options.dequantize)
+        return FP8Q_OK;
+    FP8Q_TRY(refuse_quantized(plan, err));
+    FP8Q_TRY(refuse_nothing(plan, err));
+    return refuse_tp(plan, err);
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
@@ -446,8 +467,7 @@ static int build(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct 
     FP8Q_TRY(add_sources(&b));
     count(plan);
     if (!plan->options.dequantize) {
-        FP8Q_TRY(refuse_nothing(plan, err));
-        FP8Q_TRY(check_tp(plan, err));
+        plan->largest_tp = fp8q_largest_tp(plan->ckpt, &plan->selection, &plan->tp_limit);
         FP8Q_TRY(fp8q_exclude(plan, err));
     }
     FP8Q_TRY(fp8q_config_texts(plan, err));

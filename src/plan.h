@@ -105,11 +105,15 @@ struct fp8q_plan {
 
 /* Plans a conversion.  @ckpt must outlive the plan.  On failure *@plan_out is NULL.
  *
- * Errors: those of fp8q_select(); FP8Q_E_MISMATCH "nothing-to-quantize" with the reasons by count, "tp"; FP8Q_E_ARG for options
- * that exclude each other or a memory limit that cannot be kept.  */
+ * Errors: those of fp8q_select(); FP8Q_E_ARG for options that exclude each other or a memory limit that
+ * cannot be kept.  A plan that must not be carried out is made all the same, so that it can be shown: fp8q_plan_check().  */
 int fp8q_plan_create(const struct fp8q_ckpt *ckpt, const struct fp8q_plan_options *options,
                      struct fp8q_plan **plan_out, struct fp8q_warnings *warnings,
                      struct fp8q_error *err);
+
+/* Why the plan must not be carried out: FP8Q_E_ARG "already-quantized"; FP8Q_E_MISMATCH "nothing-to-quantize" with the reasons by
+ * count and what would help, or "tp".  */
+int fp8q_plan_check(const struct fp8q_plan *plan, struct fp8q_error *err);
 void fp8q_plan_destroy(struct fp8q_plan *plan);
 
 /* Name of a weight's scale tensor in this dialect, in memory of @plan.  */

@@ -249,7 +249,7 @@ static int apply_patterns(const struct context *c, struct fp8q_pattern_set *set,
         FP8Q_TRY(fp8q_pattern_set_match(set, t->name, d, &ignored, &included, err));
         if ((included || c->options->no_default_ignore) && can_be_included(t, d))
             include(c, t, d);
-        if (ignored && (d->quantize || can_be_included(t, d))) {
+        if (ignored && d->quantize) {
             d->quantize = false;
             d->reason = FP8Q_WHY_IGNORED;
         }
@@ -427,15 +427,8 @@ int fp8q_select(const struct fp8q_ckpt *ckpt, const struct fp8q_select_options *
                 struct fp8q_selection *selection_out, struct fp8q_warnings *warnings,
                 struct fp8q_error *err)
 {
-    struct fp8q_shown shown;
     struct fp8q_selection *s = selection_out;
-    const char *what;
     *s = (struct fp8q_selection){0};
-    if (!options->requantize && fp8q_already_quantized(ckpt, &what))
-        return fp8q_fail(err, FP8Q_E_ARG, "already-quantized",
-                         "%s: is quantized already (%s); --requantize takes FP8 weights through F32 "
-                         "again",
-                         fp8q_show(&shown, ckpt->path), what);
     s->family = fp8q_family_of(ckpt->config, &s->model_type, &s->known_family);
     s->decisions = fp8q_array(ckpt->n_tensors, sizeof(*s->decisions));
     if (!s->decisions)

@@ -59,8 +59,7 @@ struct fp8q_selection {
     size_t n_quantize;
 };
 
-/* Decides for every tensor of @ckpt.  Errors: FP8Q_E_ARG (bad pattern, pattern without a match, already quantized
- * source), FP8Q_E_MISMATCH (a split group with --strict, a name that --like has and the source lacks),
+/* Decides for every tensor of @ckpt.  Errors: FP8Q_E_ARG (bad pattern, pattern without a match), FP8Q_E_MISMATCH (a split group with --strict, a name that --like has and the source lacks),
  * FP8Q_E_POLICY (a tower reached without --allow-tower).  Release with fp8q_selection_reset().  */
 int fp8q_select(const struct fp8q_ckpt *ckpt, const struct fp8q_select_options *options,
                 struct fp8q_selection *selection_out, struct fp8q_warnings *warnings,
@@ -78,6 +77,10 @@ const struct fp8q_tensor *fp8q_scale_owner(const struct fp8q_ckpt *ckpt, const c
  * parts are multiples of 128; *@name_out is a tensor that stops the next one (NULL at 64).  */
 unsigned fp8q_largest_tp(const struct fp8q_ckpt *ckpt, const struct fp8q_selection *selection,
                          const char **name_out);
+
+/* A quantized tensor that @tp-way tensor parallelism cannot cut into multiples of 128, or NULL.  */
+const char *fp8q_tp_misfit(const struct fp8q_ckpt *ckpt, const struct fp8q_selection *selection,
+                           unsigned tp);
 
 /* True for quantization_config in config.json (top level, text_config, compression_config) or FP8/packed weights; *@what_out says
  * which: "fp8", "compressed-tensors", "gptq", ...  */

@@ -8,8 +8,10 @@
 #include <string.h>
 
 #include "io.h"
+#include "mem.h"
 
-enum { MAX_BLOCKS = 256 }; /* of a panel; 32,768 columns */
+enum { MAX_BLOCKS = 256 }; /* of a panel */
+#define WIDEST ((uint64_t)MAX_BLOCKS * FP8Q_BLOCK)
 
 /* A stripe on its way: all its rows, one panel of columns at a time.  */
 struct pass {
@@ -45,8 +47,8 @@ static void pass_open(struct pass *p, struct fp8q_stripe_job *job, unsigned out_
     bool decodes = !fp8q_float_of(p->source->dtype, &p->from);
     uint64_t per_column = FP8Q_BLOCK * ((uint64_t)p->in_size + out_size + (decodes ? 4 : 0));
     uint64_t width = job->plan->stripe_bytes / per_column / FP8Q_BLOCK * FP8Q_BLOCK;
-    if (width > MAX_BLOCKS * FP8Q_BLOCK)
-        width = MAX_BLOCKS * FP8Q_BLOCK;
+    if (width > WIDEST)
+        width = WIDEST;
     p->width = width < p->n_cols ? width : p->n_cols;
     uint64_t cells = FP8Q_BLOCK * p->width;
     /* F32 values first: they need the strictest alignment.  */

@@ -51,18 +51,24 @@ static bool tensor_fits(const struct fp8q_parts_config *c, const struct fp8q_ten
     return cut_by_columns(t->name) ? fits(t->shape[1], tp) : fits_rows(c, t->name, t->shape[0], tp);
 }
 
+const char *fp8q_tp_misfit(const struct fp8q_ckpt *ckpt, const struct fp8q_selection *selection,
+                           unsigned tp)
+{
+    struct fp8q_parts_config c = fp8q_parts_config_of(ckpt->config);
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (selection->decisions[i].quantize &&
+            selection->decisions[i].scheme == FP8Q_SCHEME_BLOCK && tp > 1 &&
+            !tensor_fits(&c, &ckpt->tensors[i], tp))
+            return ckpt->tensors[i].name;
+    return NULL;
+}
+
 unsigned fp8q_largest_tp(const struct fp8q_ckpt *ckpt, const struct fp8q_selection *selection,
                          const char **name_out)
 {
-    struct fp8q_parts_config c = fp8q_parts_config_of(ckpt->config);
     *name_out = NULL;
     for (unsigned tp = 2; tp <= 64; tp *= 2)
-        for (size_t i = 0; i < ckpt->n_tensors; i++)
-            if (selection->decisions[i].quantize &&
-                selection->decisions[i].scheme == FP8Q_SCHEME_BLOCK &&
-                !tensor_fits(&c, &ckpt->tensors[i], tp)) {
-                *name_out = ckpt->tensors[i].name;
-                return tp / 2;
-            }
+        if ((*name_out = fp8q_tp_misfit(ckpt, selection, tp)) != NULL)
+            return tp / 2;
     return 64;
 }

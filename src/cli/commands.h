@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * commands.h - the commands; each is one cmd_NAME.c.
+ */
+#ifndef FP8Q_CLI_COMMANDS_H
+#define FP8Q_CLI_COMMANDS_H
+
+#include "cli.h"
+
+extern const struct cli_command cli_cmd_quantize;
+
+#endif
