@@ -291,10 +291,12 @@ static int parse_text(struct parser *p)
         return more;
     FP8Q_TRY(fp8q_lex_end(&p->lex));
     /* The shape arena has stopped moving: its parts lie in the order of the entries.  */
-    uint64_t *shape = p->header->shape_arena;
+    const uint64_t *shape = p->header->shape_arena;
     for (size_t i = 0; i < p->header->n_tensors; i++) {
-        p->header->tensors[i].shape = shape;
-        shape += shape ? p->header->tensors[i].ndim : 0;
+        struct fp8q_st_tensor *t = &p->header->tensors[i];
+        t->shape = shape;
+        if (t->ndim) /* the arena is NULL if all are scalars */
+            shape += t->ndim;
     }
     return FP8Q_OK;
 }

@@ -6,14 +6,34 @@
 #include "safetensors.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "io.h"
 
-/* What a file whose length field is impossible seems to be; false if nothing is recognized.  */
-static bool name_other_format(const unsigned char *head, size_t n, char *id, char *text, size_t cap)
+/* "4976698672" from the "size" line of a Git LFS pointer; "unknown" without one.  */
+static const char *pointer_size(const unsigned char *head, size_t n, char buf[24])
+{
+    static const char key[] = "\nsize ";
+    const unsigned char *line = n ? memmem(head, n, key, sizeof(key) - 1) : NULL;
+    size_t digits = 0, at = line ? (size_t)(line - head) + sizeof(key) - 1 : n;
+    while (at + digits < n && digits < 20 && head[at + digits] >= '0' && head[at + digits] <= '9') {
+        buf[digits] = (char)head[at + digits];
+        digits++;
+    }
+    buf[digits] = '\0';
+    return digits ? buf : "unknown";
+}
+
+static bool starts_with(const unsigned char *head, size_t n, const char *magic, size_t len)
+{
+    return n >= len && memcmp(head, magic, len) == 0;
+}
+
+/* Fails with what a file whose length field is impossible seems to be; 0 if nothing is recognized.
+ */
+static int name_other_format(const unsigned char *head, size_t n, const char *path,
+                             struct fp8q_error *err)
 {
     static const struct {
         const char *magic;
@@ -36,25 +56,18 @@ static bool name_other_format(const unsigned char *head, size_t n, char *id, cha
         {"{", 1, "json-text", "a JSON text (an error message saved by a download?)"},
     };
     static const char lfs[] = "version https://git-lfs";
-    const char *size = n ? memmem(head, n, "\nsize ", 6) : NULL;
-    if (n >= sizeof(lfs) - 1 && memcmp(head, lfs, sizeof(lfs) - 1) == 0) {
-        int digits = 0;
-        for (size += size ? 6 : 0; size && (const unsigned char *)size + digits < head + n &&
-                                   size[digits] >= '0' && size[digits] <= '9' && digits < 20;)
-            digits++;
-        strcpy(id, "lfs-pointer");
-        snprintf(text, cap, "is a Git LFS pointer for a file of %.*s bytes; run \"git lfs pull\"",
-                 digits ? digits : 7, digits ? size : "unknown");
-        return true;
-    }
+    struct fp8q_shown shown;
+    char size[24];
+    if (starts_with(head, n, lfs, sizeof(lfs) - 1))
+        return fp8q_fail(err, FP8Q_E_FORMAT, "lfs-pointer",
+                         "%s: is a Git LFS pointer for a file of %s bytes; run \"git lfs pull\"",
+                         fp8q_show(&shown, path), pointer_size(head, n, size));
     for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++) {
-        if (n >= formats[i].len && memcmp(head, formats[i].magic, formats[i].len) == 0) {
-            strcpy(id, formats[i].id);
-            snprintf(text, cap, "is %s, no safetensors file", formats[i].text);
-            return true;
-        }
+        if (starts_with(head, n, formats[i].magic, formats[i].len))
+            return fp8q_fail(err, FP8Q_E_FORMAT, formats[i].id, "%s: is %s, no safetensors file",
+                             fp8q_show(&shown, path), formats[i].text);
     }
-    return false;
+    return FP8Q_OK;
 }
 
 /* Refuses a length field that cannot be right, before anything is allocated.  */
@@ -62,12 +75,10 @@ static int check_length(const unsigned char *head, size_t n_head, uint64_t n, ui
                         const char *path, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
-    char id[40], text[200];
     if (file_size >= 8 && n <= FP8Q_ST_MAX_HEADER && n <= file_size - 8)
         return FP8Q_OK;
+    FP8Q_TRY(name_other_format(head, n_head, path, err));
     fp8q_show(&shown, path);
-    if (name_other_format(head, n_head, id, text, sizeof(text)))
-        return fp8q_fail(err, FP8Q_E_FORMAT, id, "%s: %s", shown.text, text);
     if (file_size < 8)
         return fp8q_fail(err, FP8Q_E_FORMAT, "too-small",
                          "%s: %" PRIu64 " bytes%s, a safetensors file has at least 8", shown.text,
