@@ -34,7 +34,7 @@ struct fp8q_st_tensor {
 };
 
 struct fp8q_st_pair {
-    const char *key, *value; /* NUL-terminated; a value with a NUL inside is cut there */
+    const char *key, *value; /* NUL-terminated; the lengths tell if there is a NUL inside too */
     size_t key_len, value_len;
 };
 
@@ -43,7 +43,7 @@ struct fp8q_st_pair {
 struct fp8q_st_header {
     struct fp8q_st_tensor *tensors;
     size_t n_tensors;
-    struct fp8q_st_pair *metadata; /* file order, later duplicates win; the count says if any */
+    struct fp8q_st_pair *metadata; /* file order; of equal keys only the last is kept */
     size_t n_metadata;
     uint64_t data_start; /* file offset of the data section: 8 + length of the JSON text */
     uint32_t crc32;      /* of the first @data_start bytes of the file */

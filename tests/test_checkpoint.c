@@ -358,36 +358,6 @@ static void other_files_are_listed(void **state)
     fp8q_ckpt_close(ckpt);
 }
 
-static void directories_without_a_model_say_what_they_hold(void **state)
-{
-    (void)state;
-    struct fp8q_ckpt *ckpt;
-    struct fp8q_error err = {0};
-    char *dir = temp_dir_make();
-    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_IO, &err, "no .safetensors file");
-    char *bin = fp8q_join(dir, "pytorch_model.bin");
-    assert_ok(fp8q_write_file(bin, "x", 1, &err), &err);
-    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_IO, &err, "pytorch_model.bin");
-    char *shard = fp8q_join(dir, "model-00001-of-00003.safetensors");
-    assert_ok(fp8q_write_file(shard, "\2\0\0\0\0\0\0\0{}", 10, &err), &err);
-    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_IO, &err, "one shard of several");
-    char *whole = fp8q_join(dir, "model-00001-of-00001.safetensors");
-    assert_int_equal(rename(shard, whole), 0);
-    struct fp8q_warnings warnings = {0};
-    assert_ok(fp8q_ckpt_open(dir, &ckpt, &warnings, &err), &err);
-    assert_true(has_warning(&warnings, "no-tensors"));
-    fp8q_ckpt_close(ckpt);
-    fp8q_warnings_reset(&warnings);
-    char *config = fp8q_join(dir, "config.json");
-    assert_ok(fp8q_write_file(config, "[]", 2, &err), &err);
-    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_FORMAT, &err, "no JSON object");
-    free(bin);
-    free(shard);
-    free(whole);
-    free(config);
-    temp_dir_remove(dir);
-}
-
 /* ---- made-up checkpoints ------------------------------------------------------------------- */
 
 /* One shard of U8 tensors of one byte, named @prefix0 and so on.  */
@@ -418,6 +388,43 @@ static void write_text(const char *dir, const char *name, const struct fp8q_text
     char *path = fp8q_join(dir, name);
     assert_ok(fp8q_write_file(path, text->data, text->len, &err), &err);
     free(path);
+}
+
+static void directories_without_a_model_say_what_they_hold(void **state)
+{
+    (void)state;
+    struct fp8q_ckpt *ckpt;
+    struct fp8q_error err = {0};
+    char *dir = temp_dir_make();
+    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_IO, &err, "no .safetensors file");
+    char *bin = fp8q_join(dir, "pytorch_model.bin");
+    assert_ok(fp8q_write_file(bin, "x", 1, &err), &err);
+    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_IO, &err, "pytorch_model.bin");
+    char *shard = fp8q_join(dir, "model-00001-of-00003.safetensors");
+    assert_ok(fp8q_write_file(shard, "\2\0\0\0\0\0\0\0{}", 10, &err), &err);
+    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_IO, &err, "one shard of several");
+    write_shard(dir, "b.safetensors", "x", 1);
+    char *other_index = fp8q_join(dir, "other.index.json"), *b = fp8q_join(dir, "b.safetensors");
+    assert_ok(fp8q_write_file(other_index, "{}", 2, &err), &err);
+    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_IO, &err, "of another name");
+    assert_int_equal(unlink(b), 0);
+    free(other_index);
+    free(b);
+    char *whole = fp8q_join(dir, "model-00001-of-00001.safetensors");
+    assert_int_equal(rename(shard, whole), 0);
+    struct fp8q_warnings warnings = {0};
+    assert_ok(fp8q_ckpt_open(dir, &ckpt, &warnings, &err), &err);
+    assert_true(has_warning(&warnings, "no-tensors"));
+    fp8q_ckpt_close(ckpt);
+    fp8q_warnings_reset(&warnings);
+    char *config = fp8q_join(dir, "config.json");
+    assert_ok(fp8q_write_file(config, "[]", 2, &err), &err);
+    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_FORMAT, &err, "no JSON object");
+    free(bin);
+    free(shard);
+    free(whole);
+    free(config);
+    temp_dir_remove(dir);
 }
 
 static void a_thousand_shards_need_few_descriptors(void **state)
@@ -469,6 +476,8 @@ static void all_missing_shards_are_named(void **state)
                   "shard b.safetensors, which should hold 2 tensors (missing: 2 of 3 shards, also "
                   "c.safetensors): No such file");
     assert_string_equal(err.id, "shard-missing");
+    write_shard(dir, "model.safetensors", "x", 1);
+    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_IO, &err, "may be stale");
     fp8q_text_reset(&index);
     temp_dir_remove(dir);
 }
