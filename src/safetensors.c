@@ -263,15 +263,15 @@ static int parse_member(struct parser *p, struct fp8q_lex_str key)
         p->metadata_seen = true;
         return parse_metadata(p);
     }
+    tensor.name = keep_string(p, key, &len);
     if (key.has_nul)
         return fp8q_lex_fail(&p->lex, key.begin, "nul-name", "tensor name with U+0000: \"%s\"",
-                             fp8q_show_n(&shown, p->lex.text + key.begin, key.len));
+                             fp8q_show_n(&shown, tensor.name, len));
     if (header->n_tensors == FP8Q_ST_MAX_TENSORS)
         return fp8q_lex_fail(&p->lex, key.begin, "header-too-large", "more than %u tensors",
                              FP8Q_ST_MAX_TENSORS);
     FP8Q_TRY(fp8q_grow(&header->tensors, header->n_tensors, &p->cap_tensors,
                        sizeof(*header->tensors), p->lex.err));
-    tensor.name = keep_string(p, key, &len);
     FP8Q_TRY(parse_tensor(p, &tensor));
     header->tensors[header->n_tensors++] = tensor;
     return FP8Q_OK;
