@@ -58,7 +58,8 @@ struct fp8q_st_header {
 
 /* Parses the JSON text of a header (@len bytes, without the 8 of the length) of a file whose data
  * section holds @data_size bytes.  @what names the file in messages.  This is the fuzz target.
- * On failure *@header_out is zeroed.  Memory: the text's size plus 48 bytes a tensor, 8 a dimension.  */
+ * On failure *@header_out is zeroed.  Memory: that of the decoded names, 40 to 80 bytes a tensor and 8 a
+ * dimension; while names are compared, 64 more a tensor.  */
 int fp8q_st_parse(const char *text, size_t len, uint64_t data_size, const char *what,
                   struct fp8q_st_header *header_out, struct fp8q_error *err);
 
