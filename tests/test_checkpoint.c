@@ -221,7 +221,9 @@ static void shard_names_are_safe_paths(void **state)
                                       "a\x01.safetensors",
                                       "a\x7f.safetensors",
                                       "x.safetensors ",
-                                      "x.safetensors/"};
+                                      "x.safetensors/",
+                                      ".safetensors",
+                                      "./.safetensors"};
     for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++)
         assert_null(fp8q_index_bad_name(good[i]));
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
