@@ -569,6 +569,36 @@ static void hard_links_are_one_shard(void **state)
     temp_dir_remove(dir);
 }
 
+/* A sparse file with a tensor that begins beyond 4 GiB.  */
+static void offsets_beyond_4_gib_are_read(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"a\":{\"dtype\":\"U8\",\"shape\":[5,1073741824],\"data_offsets\":[0,"
+        "5368709120]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],"
+        "\"data_offsets\":[5368709120,5368709122]}}";
+    const uint64_t end = 8 + sizeof(text) - 1 + UINT64_C(5368709122);
+    struct fp8q_ckpt *ckpt;
+    struct fp8q_error err = {0};
+    char length[8] = {(char)(sizeof(text) - 1)}, bytes[2];
+    char *dir = temp_dir_make(), *path = fp8q_join(dir, "x.safetensors");
+    int fd;
+    assert_true(sizeof(text) - 1 < 256);
+    assert_ok(fp8q_create(path, &fd, &err), &err);
+    assert_ok(fp8q_pwrite(fd, length, 8, 0, path, &err), &err);
+    assert_ok(fp8q_pwrite(fd, text, sizeof(text) - 1, 8, path, &err), &err);
+    assert_ok(fp8q_pwrite(fd, "YZ", 2, end - 2, path, &err), &err);
+    assert_ok(fp8q_close(&fd, path, &err), &err);
+    assert_ok(fp8q_ckpt_open(path, &ckpt, NULL, &err), &err);
+    assert_true(ckpt->data_bytes == UINT64_C(5368709122));
+    assert_true(fp8q_ckpt_find(ckpt, "a")->n_elems == UINT64_C(5368709120));
+    assert_ok(fp8q_ckpt_read(ckpt, fp8q_ckpt_find(ckpt, "b"), 0, bytes, 2, &err), &err);
+    assert_memory_equal(bytes, "YZ", 2);
+    fp8q_ckpt_close(ckpt);
+    free(path);
+    temp_dir_remove(dir);
+}
+
 static void a_changed_source_is_noticed(void **state)
 {
     (void)state;
@@ -613,6 +643,7 @@ int main(void)
         cmocka_unit_test(the_index_decides_between_two_copies),
         cmocka_unit_test(an_unnamed_tensor_in_two_shards_is_an_error),
         cmocka_unit_test(hard_links_are_one_shard),
+        cmocka_unit_test(offsets_beyond_4_gib_are_read),
         cmocka_unit_test(a_changed_source_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
