@@ -303,6 +303,28 @@ static int open_dir(struct fp8q_opening *o)
     return list_other_files(o);
 }
 
+/* NAME.safetensors and, if it is there, NAME.scales.safetensors: what `fp8q quantize` makes of a file.  */
+static int add_sidecar(struct fp8q_opening *o, const char *name)
+{
+    static const char ending[] = ".safetensors", sidecar_ending[] = ".scales.safetensors";
+    size_t len = strlen(name), end = sizeof(ending) - 1;
+    struct stat st;
+    if (!ends_with(name, ending) || ends_with(name, sidecar_ending))
+        return set_shards(o, &name, 1);
+    char *sidecar = malloc(len + sizeof(sidecar_ending));
+    if (!sidecar)
+        return fp8q_fail_nomem(o->err);
+    memcpy(sidecar, name, len - end);
+    strcpy(sidecar + len - end, sidecar_ending);
+    char *path = fp8q_join(o->ckpt->dir, sidecar);
+    const char *const names[] = {name, sidecar};
+    bool there = path && stat(path, &st) == 0;
+    int status = path ? set_shards(o, names, there ? 2 : 1) : fp8q_fail_nomem(o->err);
+    free(path);
+    free(sidecar);
+    return status;
+}
+
 static int open_file(struct fp8q_opening *o)
 {
     const char *path = o->ckpt->path, *name = fp8q_basename(path);
@@ -316,9 +338,15 @@ static int open_file(struct fp8q_opening *o)
     o->ckpt->dir = dir_len ? strndup(path, dir_len) : strdup(".");
     if (!o->ckpt->dir)
         return fp8q_fail_nomem(o->err);
-    FP8Q_TRY(set_shards(o, &name, 1));
+    FP8Q_TRY(add_sidecar(o, name));
     FP8Q_TRY(read_headers(o));
-    return build_table(o);
+    FP8Q_TRY(build_table(o));
+    for (size_t i = 1; i < o->ckpt->n_tensors; i++)
+        if (strcmp(o->ckpt->tensors[i - 1].name, o->ckpt->tensors[i].name) == 0)
+            return fp8q_fail(o->err, FP8Q_E_FORMAT, "dup-tensor",
+                             "%s: tensor \"%s\" is in the file and in its scale sidecar too",
+                             fp8q_show(&shown, path), o->ckpt->tensors[i].name);
+    return FP8Q_OK;
 }
 
 int fp8q_ckpt_open(const char *path, struct fp8q_ckpt **ckpt_out, struct fp8q_warnings *warnings,
@@ -401,6 +429,15 @@ static int check_same(const struct fp8q_shard *shard, const struct stat *now,
         return FP8Q_OK;
     return fp8q_fail(err, FP8Q_E_IO, "source-changed", "%s: changed since its header was read",
                      fp8q_show(&shown, shard->path));
+}
+
+int fp8q_shard_unchanged(const struct fp8q_shard *shard, int fd, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, shard->path));
+    return check_same(shard, &st, err);
 }
 
 int fp8q_ckpt_read(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *tensor, uint64_t offset,

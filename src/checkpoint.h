@@ -81,6 +81,9 @@ const struct fp8q_tensor *fp8q_ckpt_find(const struct fp8q_ckpt *ckpt, const cha
 int fp8q_ckpt_read(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *tensor, uint64_t offset,
                    void *buf, size_t len, struct fp8q_error *err);
 
+/* The same for one shard that is open.  */
+int fp8q_shard_unchanged(const struct fp8q_shard *shard, int fd, struct fp8q_error *err);
+
 /* FP8Q_E_IO "source-changed" if a shard's size, mtime, device or inode differ from those at open.
  */
 int fp8q_ckpt_unchanged(const struct fp8q_ckpt *ckpt, struct fp8q_error *err);
