@@ -138,10 +138,11 @@ static bool decide_stack(const struct context *c, const struct fp8q_tensor *t,
                 : experts == FP8Q_EXPERTS_STACKED ? FP8Q_WHY_EXPERT_STACKED
                                                   : FP8Q_WHY_EXPERT_SPLIT;
     d->linear = true;
-    d->group = (struct fp8q_linear){.entry = "experts",
-                                    .group_len = layer + (size_t)(strstr(rest, "experts.") - rest) + 8,
-                                    .fused = true,
-                                    .expert = true};
+    d->group =
+        (struct fp8q_linear){.entry = "experts",
+                             .group_len = layer + (size_t)(strstr(rest, "experts.") - rest) + 8,
+                             .fused = true,
+                             .expert = true};
     if (d->quantize && !fp8q_stack_layout_fits(&c->parts, experts, gate_up, t->shape)) {
         d->quantize = false;
         d->reason = FP8Q_WHY_EXPERTS_UNSUPPORTED;
@@ -149,7 +150,8 @@ static bool decide_stack(const struct context *c, const struct fp8q_tensor *t,
     return true;
 }
 
-/* Whether the shape lets blocks serve it: the last two sizes and all logical parts multiples of 128.  */
+/* Whether the shape lets blocks serve it: the last two sizes and all logical parts multiples of
+ * 128.  */
 static bool is_aligned(const struct context *c, const struct fp8q_tensor *t,
                        const struct fp8q_decision *d)
 {
@@ -210,7 +212,7 @@ static void decide(const struct context *c, const struct fp8q_tensor *t, struct 
     decide_shape(c, t, d);
 }
 
-/* Kept by a rule that --include or --no-default-ignore can lift: a 2-D float weight of a linear.  */
+/* Kept by a rule that --include or --no-default-ignore can lift: a 2-D float weight of a linear. */
 static bool can_be_included(const struct fp8q_tensor *t, const struct fp8q_decision *d)
 {
     enum fp8q_float from;
@@ -412,10 +414,11 @@ static int warn_about_family(const struct context *c, struct fp8q_error *err)
     if (s->known_family)
         return FP8Q_OK;
     if (s->model_type)
-        return fp8q_warn(c->warnings, err, "unknown-family",
-                         "model_type \"%s\" is not in the family table (`fp8q families`): only names "
-                         "that are plainly a decoder's linears are quantized",
-                         fp8q_show(&shown, s->model_type));
+        return fp8q_warn(
+            c->warnings, err, "unknown-family",
+            "model_type \"%s\" is not in the family table (`fp8q families`): only names "
+            "that are plainly a decoder's linears are quantized",
+            fp8q_show(&shown, s->model_type));
     if (c->ckpt->config)
         return fp8q_warn(c->warnings, err, "unknown-family",
                          "config.json has no model_type: only names that are plainly a decoder's "

@@ -17,15 +17,15 @@ enum { MAX_BLOCKS = 256 }; /* of a panel */
 struct pass {
     struct fp8q_stripe_job *job;
     const struct fp8q_tensor *source;
-    enum fp8q_float from;    /* of @values */
+    enum fp8q_float from;       /* of @values */
     unsigned in_size, out_size; /* bytes of an element in the files */
-    uint64_t row;            /* first row, in the source tensor */
-    uint64_t out_row;        /* first row, in the output tensor */
+    uint64_t row;               /* first row, in the source tensor */
+    uint64_t out_row;           /* first row, in the output tensor */
     uint32_t n_rows;
-    uint64_t n_cols, width;  /* of the matrix, of a panel */
+    uint64_t n_cols, width;   /* of the matrix, of a panel */
     uint64_t col, panel_cols; /* the panel at hand */
-    char *in;                /* as read */
-    void *values;            /* what to encode: @in itself, or F32 decoded from it */
+    char *in;                 /* as read */
+    void *values;             /* what to encode: @in itself, or F32 decoded from it */
     char *out;
     uint32_t in_crc[FP8Q_BLOCK], out_crc[FP8Q_BLOCK]; /* by row; [0] alone if one panel is all */
 };
@@ -190,8 +190,8 @@ static int row_amax(struct pass *p, float amax[FP8Q_BLOCK], struct fp8q_error *e
     for (uint32_t r = 0; r < p->n_rows; r++) {
         const char *row = (const char *)p->values + r * p->panel_cols * size;
         float value;
-        if (!fp8q_amax_value(p->from,
-                             p->job->kernel->amax_bits[p->from](row, (size_t)p->panel_cols), &value))
+        if (!fp8q_amax_value(
+                p->from, p->job->kernel->amax_bits[p->from](row, (size_t)p->panel_cols), &value))
             return fail_nonfinite(p, err);
         amax[r] = value > amax[r] ? value : amax[r];
     }
@@ -265,8 +265,8 @@ int fp8q_stripe_amax_only(struct fp8q_stripe_job *job, float *amax_out, struct f
     return FP8Q_OK;
 }
 
-/* F32 values, rounded once more to the output's format.  F16 ends at 65504: beyond it is an error, never a silent
- * infinity.  */
+/* F32 values, rounded once more to the output's format.  F16 ends at 65504: beyond it is an error,
+ * never a silent infinity.  */
 static int store_floats(struct pass *p, struct fp8q_error *err)
 {
     const float *values = p->values;
@@ -280,10 +280,11 @@ static int store_floats(struct pass *p, struct fp8q_error *err)
         for (size_t i = 0; i < n; i++) {
             uint16_t bits = fp8q_f16_from_f32(values[i]);
             if ((bits & 0x7FFF) == 0x7C00)
-                return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "f16-overflow",
-                                 "tensor \"%s\": the value %g does not fit F16 (largest 65504); use "
-                                 "--dtype bf16",
-                                 fp8q_show(&shown, p->source->name), (double)values[i]);
+                return fp8q_fail(
+                    err, FP8Q_E_UNSUPPORTED, "f16-overflow",
+                    "tensor \"%s\": the value %g does not fit F16 (largest 65504); use "
+                    "--dtype bf16",
+                    fp8q_show(&shown, p->source->name), (double)values[i]);
             memcpy(p->out + 2 * i, &bits, 2);
         }
         return FP8Q_OK;
