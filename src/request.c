@@ -170,7 +170,7 @@ struct fp8q_plan_options fp8q_request_options(const struct fp8q_request *r,
                                       .max_shard_size = r->max_shard_size,
                                       .tp = (unsigned)r->tp,
                                       .dequantize = r->dequantize,
-                                      .to = r->to};
+                                      .to = r->dequantize ? r->to : FP8Q_BF16};
 }
 
 int fp8q_request_state(const struct fp8q_plan *plan, const struct fp8q_request *request,
