@@ -12,6 +12,7 @@
 #include "io.h"
 #include "mem.h"
 #include "pool.h"
+#include "stripe.h"
 #include "verify.h"
 #include "weights.h"
 
@@ -35,7 +36,6 @@ struct check {
         *tensors; /* of the output, by index in plan->tensors; NULL: not there */
     struct worker *workers;
     struct stripe_sums *sums; /* by stripe */
-    float *tensor_scale;
     bool same_rules; /* this tool wrote it by plain rounding: bits must be equal */
     float factor;
     pthread_mutex_t lock; /* guards the findings */
@@ -263,6 +263,35 @@ static int check_quantized(struct check *c, struct worker *w, const struct fp8q_
     return FP8Q_OK;
 }
 
+/* A weight that was FP8 in the source and is float here: decoded again, it must be the same bytes.  */
+static int check_float(struct check *c, struct worker *w, const struct fp8q_piece *p, uint64_t rank,
+                       int src_fd, int dst_fd, struct fp8q_error *err)
+{
+    const struct fp8q_tensor *s = &c->plan->ckpt->tensors[p->source], *t = c->tensors[p->output];
+    uint64_t first = (rank - p->first_stripe) * FP8Q_BLOCK, left = p->n_rows - first;
+    uint32_t n_rows = (uint32_t)(left < FP8Q_BLOCK ? left : FP8Q_BLOCK);
+    unsigned out = fp8q_dtype_bits(t->dtype) / 8;
+    uint64_t width = c->plan->stripe_bytes / (FP8Q_BLOCK * (5 + 2 * (uint64_t)out));
+    width = width < p->n_cols ? width : p->n_cols;
+    float *values = (float *)(void *)w->memory;
+    char *codes = w->memory + FP8Q_BLOCK * width * sizeof(float);
+    char *again = codes + FP8Q_BLOCK * width, *stored = again + FP8Q_BLOCK * width * out;
+    for (uint64_t col = 0, n; col < p->n_cols; col += n) {
+        n = p->n_cols - col < width ? p->n_cols - col : width;
+        FP8Q_TRY(read_rows(src_fd, codes, s, p->n_cols, p->first_row + first, n_rows, col, n,
+                           c->plan->ckpt->shards[s->shard].path, err));
+        FP8Q_TRY(read_rows(dst_fd, stored, t, p->n_cols, first, n_rows, col, n,
+                           c->report->ckpt->shards[t->shard].path, err));
+        fp8q_weights_decode(&w->source, c->options->kernel, p->first_row + first, n_rows, col, n,
+                            (const uint8_t *)codes, values);
+        FP8Q_TRY(fp8q_store_floats(values, (size_t)(n_rows * n), t->dtype, again, s->name, err));
+        if (memcmp(again, stored, (size_t)(n_rows * n * out)) != 0)
+            note(c, &c->kept, rank, s->name, "differs in the rows from %llu, columns from %llu on", first,
+                 col);
+    }
+    return FP8Q_OK;
+}
+
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
 static int load_scales(struct check *c, struct worker *w, const struct fp8q_piece *p,
@@ -277,7 +306,8 @@ static int load_scales(struct check *c, struct worker *w, const struct fp8q_piec
     w->piece = SIZE_MAX;
     if (s->dtype == FP8Q_F8_E4M3)
         FP8Q_TRY(fp8q_weights_open(c->plan->ckpt, s->name, &w->source, err));
-    FP8Q_TRY(fp8q_weights_open(c->report->ckpt, c->plan->tensors[p->output].name, &w->output, err));
+    if (p->kind == FP8Q_OUT_CODES)
+        FP8Q_TRY(fp8q_weights_open(c->report->ckpt, c->plan->tensors[p->output].name, &w->output, err));
     w->piece = index;
     return FP8Q_OK;
 }
@@ -297,7 +327,8 @@ static int run_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error
         FP8Q_TRY(check_kept(c, w, p, task, src_fd, dst_fd, err));
     } else {
         FP8Q_TRY(load_scales(c, w, p, err));
-        FP8Q_TRY(check_quantized(c, w, p, task, src_fd, dst_fd, err));
+        FP8Q_TRY((p->kind == FP8Q_OUT_CODES ? check_quantized : check_float)(c, w, p, task, src_fd,
+                                                                             dst_fd, err));
     }
     if (c->options->progress)
         c->options->progress->update(c->options->progress->ctx, "verify against the source",
@@ -352,7 +383,7 @@ static void count_looked_at(struct check *c)
 {
     for (size_t i = 0; i < c->plan->n_pieces; i++) {
         const struct fp8q_piece *p = &c->plan->pieces[i];
-        if (p->kind == FP8Q_OUT_KEPT) {
+        if (p->kind != FP8Q_OUT_CODES) {
             c->kept.n_looked_at++;
             continue;
         }
