@@ -145,6 +145,9 @@ static int plan_and_convert(struct cli *cli, const struct words *w, struct fp8q_
         fp8q_jsonw_bool(&cli->json, "dry_run", w->dry_run);
         cli_report_plan_json(cli, plan);
         status = fp8q_plan_check(plan, &cli->error);
+        if (status == FP8Q_OK &&
+            !w->dry_run) /* before the plan is printed as if it would be done */
+            status = fp8q_outdir_check(ckpt, o->destination, w->overwrite, &cli->error);
         if (status == FP8Q_OK || w->dry_run)
             cli_report_plan(cli, plan);
         if (status == FP8Q_OK && !w->dry_run)
