@@ -11,7 +11,7 @@
 
 static const char *path_in(const char *dir, const char *name)
 {
-    static char path[4096];
+    static char path[8192];
     snprintf(path, sizeof(path), "%s/%s", dir, name);
     return path;
 }
