@@ -261,8 +261,10 @@ static int check_layer(struct fp8q_model *m, uint32_t layer, struct fp8q_error *
         fp8q_linear_shape(m, linear, shape);
         FP8Q_TRY(check_tensor(m, fp8q_linear_name(m, layer, linear, ".weight", &name), 2, shape[0],
                               shape[1], err));
-        m->quantized[layer * FP8Q_N_LINEARS + (uint32_t)i] =
-            fp8q_ckpt_find(m->ckpt, name.text)->dtype == FP8Q_F8_E4M3;
+        struct fp8q_weights weights;
+        FP8Q_TRY(fp8q_weights_open(m->ckpt, name.text, &weights, err));
+        m->scaling[layer * FP8Q_N_LINEARS + (uint32_t)i] = (uint8_t)weights.scaling;
+        fp8q_weights_reset(&weights);
         if (m->bias[i])
             FP8Q_TRY(check_tensor(m, fp8q_linear_name(m, layer, linear, ".bias", &name), 1,
                                   shape[0], 0, err));
@@ -298,7 +300,10 @@ static int find_head(struct fp8q_model *m, const struct fp8q_json *text, struct 
     else
         snprintf(m->head_name, sizeof(m->head_name), "%s", head ? head : heads[0]);
     FP8Q_TRY(check_tensor(m, m->head_name, 2, m->vocab, m->hidden, err));
-    m->head_quantized = fp8q_ckpt_find(m->ckpt, m->head_name)->dtype == FP8Q_F8_E4M3;
+    struct fp8q_weights weights;
+    FP8Q_TRY(fp8q_weights_open(m->ckpt, m->head_name, &weights, err));
+    m->head_scaling = weights.scaling;
+    fp8q_weights_reset(&weights);
     return FP8Q_OK;
 }
 
@@ -311,8 +316,8 @@ static int find_tensors(struct fp8q_model *m, const struct fp8q_json *text, stru
         return fp8q_fail(err, FP8Q_E_FORMAT, "config",
                          "config.json: %u layers, but there are only %llu tensors", m->n_layers,
                          (unsigned long long)m->ckpt->n_tensors);
-    m->quantized = fp8q_array((uint64_t)m->n_layers * FP8Q_N_LINEARS, sizeof(*m->quantized));
-    if (!m->quantized)
+    m->scaling = fp8q_array((uint64_t)m->n_layers * FP8Q_N_LINEARS, sizeof(*m->scaling));
+    if (!m->scaling)
         return fp8q_fail_nomem(err);
     snprintf(name.text, sizeof(name.text), "%sembed_tokens.weight", m->prefix);
     FP8Q_TRY(check_tensor(m, name.text, 2, m->vocab, m->hidden, err));
@@ -364,7 +369,7 @@ int fp8q_model_open(const struct fp8q_ckpt *ckpt, struct fp8q_model *model_out,
 void fp8q_model_reset(struct fp8q_model *model)
 {
     free(model->window);
-    free(model->quantized);
+    free(model->scaling);
     *model = (struct fp8q_model){0};
 }
 
@@ -383,19 +388,19 @@ int fp8q_model_same(const struct fp8q_model *a, const struct fp8q_model *b, stru
         {"head_dim", a->head_dim, b->head_dim},
     };
     if (strcmp(a->family, b->family) != 0)
-        return fp8q_fail(err, FP8Q_E_MISMATCH, "mismatch",
+        return fp8q_fail(err, FP8Q_E_ARG, "mismatch",
                          "the checkpoints are of different families: %s and %s", a->family,
                          b->family);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
         if (sizes[i].a != sizes[i].b)
-            return fp8q_fail(err, FP8Q_E_MISMATCH, "mismatch",
+            return fp8q_fail(err, FP8Q_E_ARG, "mismatch",
                              "the checkpoints are of different networks: %s is %llu and %llu",
                              sizes[i].what, (unsigned long long)sizes[i].a,
                              (unsigned long long)sizes[i].b);
     if (memcmp(a->rope.inv_freq, b->rope.inv_freq, a->head_dim / 2 * sizeof(float)) != 0 ||
         a->norm_eps != b->norm_eps)
         return fp8q_fail(
-            err, FP8Q_E_MISMATCH, "mismatch",
+            err, FP8Q_E_ARG, "mismatch",
             "the checkpoints differ in rotary embedding or rms_norm_eps (config.json)");
     return FP8Q_OK;
 }

@@ -58,8 +58,8 @@ struct fp8q_model {
     struct fp8q_rope rope;
     uint64_t
         *window; /* per layer: keys that a query sees, itself included; 0: all before it.  Owned  */
-    bool *quantized; /* [layer * FP8Q_N_LINEARS + linear]: stored as F8.  Owned  */
-    bool head_quantized;
+    uint8_t *scaling; /* [layer * FP8Q_N_LINEARS + linear]: enum fp8q_scaling.  Owned  */
+    enum fp8q_scaling head_scaling;
 };
 
 /* Describes @ckpt and checks that every tensor is there with the right shape.  FP8Q_E_UNSUPPORTED:
@@ -70,7 +70,7 @@ int fp8q_model_open(const struct fp8q_ckpt *ckpt, struct fp8q_model *model_out,
                     struct fp8q_error *err);
 void fp8q_model_reset(struct fp8q_model *model);
 
-/* FP8Q_E_MISMATCH unless both describe the same network (they may differ in what is quantized).  */
+/* FP8Q_E_ARG unless both describe the same network (they may differ in what is quantized).  */
 int fp8q_model_same(const struct fp8q_model *a, const struct fp8q_model *b, struct fp8q_error *err);
 
 struct fp8q_name {
