@@ -54,7 +54,7 @@ struct fp8q_st_header {
 #define FP8Q_ST_MAX_HEADER 100000000u /* the format's own limit, in bytes */
 #define FP8Q_ST_MAX_TENSORS 4000000u
 #define FP8Q_ST_MAX_RANK 65535u
-#define FP8Q_ST_MAX_DEPTH 128u
+#define FP8Q_ST_MAX_DEPTH 127u /* levels; the official reader stops at the 128th */
 
 /* Parses the JSON text of a header (@len bytes, without the 8 of the length) of a file whose data
  * section holds @data_size bytes.  @what names the file in messages.  This is the fuzz target.
