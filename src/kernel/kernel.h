@@ -17,9 +17,9 @@
 /* Float formats of weights.  */
 enum fp8q_float { FP8Q_FLOAT_BF16, FP8Q_FLOAT_F16, FP8Q_FLOAT_F32, FP8Q_N_FLOATS };
 
-/* Sums over elements w (source) and d = w - code*scale (error).  Lane i % 16 of each array takes element i of every
- * call, in F32 multiplications (never fused) widened to F64 before they are added, so that the sums do not depend on
- * the variant.  fp8q_error_total() folds the lanes in a fixed order.  */
+/* Sums of squares of elements w (source) and of errors d = w - code*scale, all in F64 (the squares of
+ * large and of tiny weights leave F32).  Lane i % 16 takes element i of every call, in order, so that
+ * the sums do not depend on the variant.  fp8q_error_total() folds the lanes in a fixed order.  */
 struct fp8q_error_sums {
     double w2[16], d2[16];
 };
@@ -50,7 +50,8 @@ struct fp8q_kernel {
 
     /* Adds to @sums, and returns how many elements break
      *     |w - q*s| <= factor * max(|w|/16, s * 2^-10) * (1 + 2^-20)
-     * decided as if in exact arithmetic.  factor is 1 or 2.  */
+     * decided as if in exact arithmetic.  factor is 1 or 2.  src holds finite values; a NaN code
+     * breaks the bound and makes the sum of its lane NaN.  */
     size_t (*check[FP8Q_N_FLOATS])(const void *src, const uint8_t *codes, size_t n, float scale,
                                    float factor, struct fp8q_error_sums *sums);
 };

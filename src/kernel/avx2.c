@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * avx2.c - the row operations for x86-64 with AVX2 and F16C.  Results are those of scalar.c, which
+ * also takes the elements after the last full vector.
+ */
+#include "kernel.h"
+
+#include <cpuid.h>
+#include <immintrin.h>
+
+#include "variants.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE __m256i load_bytes(const void *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+
+/* Elements i .. i+7 as F32.  */
+INLINE __m256 load8(enum fp8q_float from, const void *src, size_t i)
+{
+    if (from == FP8Q_FLOAT_F32)
+        return _mm256_castsi256_ps(load_bytes((const char *)src + 4 * i));
+    __m128i half = _mm_loadu_si128((const __m128i *)(const void *)((const char *)src + 2 * i));
+    if (from == FP8Q_FLOAT_F16)
+        return _mm256_cvtph_ps(half);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+#define MIN_EXPONENT 121 /* of 2^-6, the smallest normal of E4M3, as F32 has it */
+
+/* E4M3 codes of quotients, in 32 bits each, too large by CODE_OFFSET.  With e the exponent of |q|,
+ * but 2^-6 at least, codes count steps of 2^(e-3) from a start of 8*(e+6):
+ *
+ *     code = 8*(e+6) + rne(|q| / 2^(e-3))         (8..16 steps if normal, 0..8 below)
+ *
+ * |q| + 2^(e+20) has exactly that step as its last bit: the addition rounds, and the difference of
+ * the bit patterns is the count.  16 steps reach the first code of the next exponent by themselves.
+ * The exponent field of 2^e, shifted down by 20, is 8*(e+127).  */
+#define CODE_OFFSET (8 * MIN_EXPONENT)
+INLINE __m256i encode8(__m256 q)
+{
+    const __m256 sign_bit = _mm256_set1_ps(-0.0f);
+    __m256 magnitude = _mm256_min_ps(_mm256_andnot_ps(sign_bit, q), _mm256_set1_ps(448.0f));
+    __m256i exponent = _mm256_max_epi32(
+        _mm256_and_si256(_mm256_castps_si256(magnitude), _mm256_set1_epi32(0x7F800000)),
+        _mm256_set1_epi32(MIN_EXPONENT << 23));
+    __m256i magic = _mm256_add_epi32(exponent, _mm256_set1_epi32(20 << 23));
+    __m256 sum = _mm256_add_ps(magnitude, _mm256_castsi256_ps(magic));
+    __m256i steps = _mm256_sub_epi32(_mm256_castps_si256(sum), magic);
+    __m256i sign =
+        _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(q), 24), _mm256_set1_epi32(0x80));
+    return _mm256_add_epi32(_mm256_add_epi32(steps, sign), _mm256_srli_epi32(exponent, 20));
+}
+
+/* 32 codes of four vectors.  Packing interleaves the 128-bit halves; the permutation undoes it.  */
+INLINE __m256i pack_codes(__m256i a, __m256i b, __m256i c, __m256i d)
+{
+    const __m256i offset = _mm256_set1_epi16(CODE_OFFSET);
+    __m256i ab = _mm256_sub_epi16(_mm256_packus_epi32(a, b), offset);
+    __m256i cd = _mm256_sub_epi16(_mm256_packus_epi32(c, d), offset);
+    return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(ab, cd),
+                                       _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+INLINE void encode(enum fp8q_float from, uint8_t *dst, const void *src, size_t n, float scale)
+{
+    const size_t size = from == FP8Q_FLOAT_F32 ? 4 : 2;
+    const __m256 divisor = _mm256_set1_ps(scale);
+    size_t i = 0;
+    for (; n - i >= 32; i += 32) {
+        __m256i a = encode8(_mm256_div_ps(load8(from, src, i), divisor));
+        __m256i b = encode8(_mm256_div_ps(load8(from, src, i + 8), divisor));
+        __m256i c = encode8(_mm256_div_ps(load8(from, src, i + 16), divisor));
+        __m256i d = encode8(_mm256_div_ps(load8(from, src, i + 24), divisor));
+        _mm256_storeu_si256((__m256i *)(void *)(dst + i), pack_codes(a, b, c, d));
+    }
+    if (i < n)
+        fp8q_kernel_scalar.encode[from](dst + i, (const char *)src + size * i, n - i, scale);
+}
+
+/* 16 codes as F16 bits of value * 2^-8: the exponent field keeps its number under a bias that is
+ * larger by 8, and subnormals stay subnormals.
+ *
+ *     E4M3 in the upper byte  s eeee mmm 0000000 0
+ *     after an arithmetic >>1 s s eeee mmm 0000000    the second s goes
+ *
+ * NaN codes would be the number 0x3F80; the XOR makes them the NaN 0x7E00.  */
+INLINE __m256i codes_f16(const uint8_t *src)
+{
+    __m128i codes = _mm_loadu_si128((const __m128i *)(const void *)src);
+    __m256i high = _mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 8);
+    __m256i half = _mm256_and_si256(_mm256_srai_epi16(high, 1), _mm256_set1_epi16((short)0xBFFF));
+    const __m256i nan = _mm256_set1_epi16(0x3F80);
+    __m256i is_nan = _mm256_cmpeq_epi16(_mm256_and_si256(half, nan), nan);
+    return _mm256_xor_si256(half, _mm256_and_si256(is_nan, _mm256_set1_epi16(0x3F80 ^ 0x7E00)));
+}
+
+/* Exact: no value of E4M3 is subnormal in F32, even with 2^-8.  */
+INLINE __m256 value8(__m128i half)
+{
+    return _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256.0f));
+}
+
+/* To BF16, nearest even, in the lower 16 bits.  A NaN of value8() has no low bits that could carry.
+ */
+INLINE __m256i bf16_8(__m256 x)
+{
+    __m256i bits = _mm256_castps_si256(x);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i sum = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
+    return _mm256_srli_epi32(sum, 16);
+}
+
+INLINE void store16(enum fp8q_float to, void *dst, size_t i, __m256 lo, __m256 hi)
+{
+    if (to == FP8Q_FLOAT_F32) {
+        float *out = (float *)dst;
+        _mm256_storeu_ps(out + i, lo);
+        _mm256_storeu_ps(out + i + 8, hi);
+        return;
+    }
+    __m256i halves;
+    if (to == FP8Q_FLOAT_BF16)
+        halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(bf16_8(lo), bf16_8(hi)), 0xD8);
+    else
+        halves = _mm256_set_m128i(_mm256_cvtps_ph(hi, _MM_FROUND_TO_NEAREST_INT),
+                                  _mm256_cvtps_ph(lo, _MM_FROUND_TO_NEAREST_INT));
+    _mm256_storeu_si256((__m256i *)(void *)((char *)dst + 2 * i), halves);
+}
+
+INLINE void decode(enum fp8q_float to, void *dst, const uint8_t *src, size_t n, float scale)
+{
+    const size_t size = to == FP8Q_FLOAT_F32 ? 4 : 2;
+    const __m256 factor = _mm256_set1_ps(scale);
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        __m256i half = codes_f16(src + i);
+        __m256 lo = _mm256_mul_ps(value8(_mm256_castsi256_si128(half)), factor);
+        __m256 hi = _mm256_mul_ps(value8(_mm256_extracti128_si256(half, 1)), factor);
+        store16(to, dst, i, lo, hi);
+    }
+    if (i < n)
+        fp8q_kernel_scalar.decode[to]((char *)dst + size * i, src + i, n - i, scale);
+}
+
+INLINE uint32_t max_of8(__m256i v)
+{
+    __m128i max = _mm_max_epu32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    max = _mm_max_epu32(max, _mm_shuffle_epi32(max, 0x4E));
+    max = _mm_max_epu32(max, _mm_shuffle_epi32(max, 0xB1));
+    return (uint32_t)_mm_cvtsi128_si32(max);
+}
+
+/* The maximum of both 16-bit halves of each element of 32.  */
+INLINE uint32_t max_of16(__m256i v)
+{
+    return max_of8(
+        _mm256_max_epu16(_mm256_srli_epi32(v, 16), _mm256_and_si256(v, _mm256_set1_epi32(0xFFFF))));
+}
+
+static uint32_t amax_half(const void *src, size_t n)
+{
+    const __m256i mask = _mm256_set1_epi16(0x7FFF);
+    const char *p = src;
+    __m256i a = _mm256_setzero_si256(), b = a;
+    size_t i = 0;
+    for (; n - i >= 32; i += 32) {
+        a = _mm256_max_epu16(a, _mm256_and_si256(load_bytes(p + 2 * i), mask));
+        b = _mm256_max_epu16(b, _mm256_and_si256(load_bytes(p + 2 * i + 32), mask));
+    }
+    uint32_t max = max_of16(_mm256_max_epu16(a, b));
+    uint32_t rest = fp8q_kernel_scalar.amax_bits[FP8Q_FLOAT_BF16](p + 2 * i, n - i);
+    return rest > max ? rest : max;
+}
+
+static uint32_t amax_f32(const void *src, size_t n)
+{
+    const __m256i mask = _mm256_set1_epi32(0x7FFFFFFF);
+    const char *p = src;
+    __m256i a = _mm256_setzero_si256(), b = a;
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        a = _mm256_max_epu32(a, _mm256_and_si256(load_bytes(p + 4 * i), mask));
+        b = _mm256_max_epu32(b, _mm256_and_si256(load_bytes(p + 4 * i + 32), mask));
+    }
+    uint32_t max = max_of8(_mm256_max_epu32(a, b));
+    uint32_t rest = fp8q_kernel_scalar.amax_bits[FP8Q_FLOAT_F32](p + 4 * i, n - i);
+    return rest > max ? rest : max;
+}
+
+INLINE void widen(enum fp8q_float from, float *dst, const void *src, size_t n)
+{
+    size_t i = 0;
+    for (; n - i >= 8; i += 8)
+        _mm256_storeu_ps(dst + i, load8(from, src, i));
+    if (i < n)
+        fp8q_kernel_scalar.to_f32[from](dst + i, (const char *)src + 2 * i, n - i);
+}
+
+static void bf16_to_f32(float *dst, const void *src, size_t n)
+{
+    widen(FP8Q_FLOAT_BF16, dst, src, n);
+}
+
+static void f16_to_f32(float *dst, const void *src, size_t n)
+{
+    widen(FP8Q_FLOAT_F16, dst, src, n);
+}
+
+static void f32_to_f32(float *dst, const void *src, size_t n)
+{
+    fp8q_kernel_scalar.to_f32[FP8Q_FLOAT_F32](dst, src, n);
+}
+
+/* The sum of 32 bytes.  */
+INLINE size_t sum_bytes(__m256i v)
+{
+    __m256i sums = _mm256_sad_epu8(v, _mm256_setzero_si256());
+    __m128i pair = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    return (size_t)_mm_cvtsi128_si64(_mm_add_epi64(pair, _mm_unpackhi_epi64(pair, pair)));
+}
+
+static size_t scan_codes(const uint8_t *src, size_t n, unsigned *max_out)
+{
+    const __m256i nan = _mm256_set1_epi8(0x7F);
+    __m256i max = _mm256_setzero_si256();
+    size_t i = 0, nans = 0;
+    while (n - i >= 32) {
+        /* A byte counts to 255.  */
+        size_t vectors = (n - i) / 32 < 255 ? (n - i) / 32 : 255;
+        __m256i count = _mm256_setzero_si256();
+        for (size_t v = 0; v < vectors; v++, i += 32) {
+            __m256i codes = _mm256_and_si256(load_bytes(src + i), nan);
+            max = _mm256_max_epu8(max, codes);
+            count = _mm256_sub_epi8(count, _mm256_cmpeq_epi8(codes, nan));
+        }
+        nans += sum_bytes(count);
+    }
+    unsigned rest = 0;
+    nans += fp8q_kernel_scalar.scan_codes(src + i, n - i, &rest);
+    __m256i pairs = _mm256_max_epu8(max, _mm256_srli_epi16(max, 8));
+    unsigned vector_max = max_of16(_mm256_and_si256(pairs, _mm256_set1_epi16(0xFF)));
+    *max_out = vector_max > rest ? vector_max : rest;
+    return nans;
+}
+
+struct check_state {
+    __m256d scale, relative, absolute;
+    __m256d w2[4], d2[4];
+    __m256i broken;
+};
+
+/* Four elements of lanes 4*part and up; scalar.c says why F64 is exact enough.  */
+INLINE void check4(struct check_state *s, int part, __m128 w4, __m128 q4)
+{
+    const __m256d sign_bit = _mm256_set1_pd(-0.0);
+    __m256d w = _mm256_cvtps_pd(w4);
+    __m256d d = _mm256_sub_pd(w, _mm256_mul_pd(_mm256_cvtps_pd(q4), s->scale));
+    __m256d limit =
+        _mm256_max_pd(_mm256_mul_pd(_mm256_andnot_pd(sign_bit, w), s->relative), s->absolute);
+    __m256d over = _mm256_cmp_pd(_mm256_andnot_pd(sign_bit, d), limit, _CMP_NLE_UQ);
+    s->w2[part] = _mm256_add_pd(s->w2[part], _mm256_mul_pd(w, w));
+    s->d2[part] = _mm256_add_pd(s->d2[part], _mm256_mul_pd(d, d));
+    s->broken = _mm256_sub_epi64(s->broken, _mm256_castpd_si256(over));
+}
+
+INLINE void check8(struct check_state *s, int part, __m256 w, __m256 q)
+{
+    check4(s, part, _mm256_castps256_ps128(w), _mm256_castps256_ps128(q));
+    check4(s, part + 1, _mm256_extractf128_ps(w, 1), _mm256_extractf128_ps(q, 1));
+}
+
+INLINE struct check_state check_begin(float scale, float factor, const struct fp8q_error_sums *sums)
+{
+    struct check_bound bound = check_bound(scale, factor);
+    struct check_state s = {
+        .scale =
+            _mm256_set1_pd((double)scale * 256.0), /* for F16 values that are too small by 2^8 */
+        .relative = _mm256_set1_pd(bound.relative),
+        .absolute = _mm256_set1_pd(bound.absolute),
+        .broken = _mm256_setzero_si256(),
+    };
+    for (int part = 0; part < 4; part++) {
+        s.w2[part] = _mm256_loadu_pd(sums->w2 + 4 * part);
+        s.d2[part] = _mm256_loadu_pd(sums->d2 + 4 * part);
+    }
+    return s;
+}
+
+INLINE size_t check_end(const struct check_state *s, struct fp8q_error_sums *sums)
+{
+    for (int part = 0; part < 4; part++) {
+        _mm256_storeu_pd(sums->w2 + 4 * part, s->w2[part]);
+        _mm256_storeu_pd(sums->d2 + 4 * part, s->d2[part]);
+    }
+    __m128i pair =
+        _mm_add_epi64(_mm256_castsi256_si128(s->broken), _mm256_extracti128_si256(s->broken, 1));
+    return (size_t)_mm_cvtsi128_si64(_mm_add_epi64(pair, _mm_unpackhi_epi64(pair, pair)));
+}
+
+INLINE size_t check(enum fp8q_float from, const void *src, const uint8_t *codes, size_t n,
+                    float scale, float factor, struct fp8q_error_sums *sums)
+{
+    const size_t size = from == FP8Q_FLOAT_F32 ? 4 : 2;
+    struct check_state s = check_begin(scale, factor, sums);
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        __m256i half = codes_f16(codes + i);
+        check8(&s, 0, load8(from, src, i), _mm256_cvtph_ps(_mm256_castsi256_si128(half)));
+        check8(&s, 2, load8(from, src, i + 8), _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)));
+    }
+    size_t broken = check_end(&s, sums);
+    if (i < n)
+        broken += fp8q_kernel_scalar.check[from]((const char *)src + size * i, codes + i, n - i,
+                                                 scale, factor, sums);
+    return broken;
+}
+
+FP8Q_INSTANCES(BF16, bf16)
+FP8Q_INSTANCES(F16, f16)
+FP8Q_INSTANCES(F32, f32)
+
+/* The compiler's own test asks the operating system too; it does not know F16C by name everywhere.
+ */
+static bool usable(void)
+{
+    unsigned a, b, c, d;
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+const struct fp8q_kernel fp8q_kernel_avx2 = {
+    .name = "avx2",
+    .usable = usable,
+    .amax_bits = {amax_half, amax_half, amax_f32},
+    .encode = {encode_bf16, encode_f16, encode_f32},
+    .decode = {decode_bf16, decode_f16, decode_f32},
+    .to_f32 = {bf16_to_f32, f16_to_f32, f32_to_f32},
+    .scan_codes = scan_codes,
+    .check = {check_bf16, check_f16, check_f32},
+};

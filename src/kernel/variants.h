@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * variants.h - what the kernel variants share among themselves.  Users of kernels need kernel.h
+ * only.
+ */
+#ifndef FP8Q_KERNEL_VARIANTS_H
+#define FP8Q_KERNEL_VARIANTS_H
+
+#include "kernel.h"
+
+extern const struct fp8q_kernel fp8q_kernel_scalar, fp8q_kernel_avx2, fp8q_kernel_avx512,
+    fp8q_kernel_neon;
+
+/* Both terms of the bound of check(), each exact in F64.  */
+struct check_bound {
+    double relative, absolute;
+};
+
+static inline struct check_bound check_bound(float scale, float factor)
+{
+    double slack = (double)factor * (1 + 0x1p-20);
+    return (struct check_bound){slack / 16, slack * 0x1p-10 * (double)scale};
+}
+
+/* A variant writes encode(), decode() and check() once, as inline functions whose first argument is
+ * the format; these are the functions of one format.  */
+#define FP8Q_INSTANCES(FORMAT, format)                                                             \
+    static void encode_##format(uint8_t *dst, const void *src, size_t n, float scale)              \
+    {                                                                                              \
+        encode(FP8Q_FLOAT_##FORMAT, dst, src, n, scale);                                           \
+    }                                                                                              \
+    static void decode_##format(void *dst, const uint8_t *src, size_t n, float scale)              \
+    {                                                                                              \
+        decode(FP8Q_FLOAT_##FORMAT, dst, src, n, scale);                                           \
+    }                                                                                              \
+    static size_t check_##format(const void *src, const uint8_t *codes, size_t n, float scale,     \
+                                 float factor, struct fp8q_error_sums *sums)                       \
+    {                                                                                              \
+        return check(FP8Q_FLOAT_##FORMAT, src, codes, n, scale, factor, sums);                     \
+    }
+
+#endif
