@@ -338,7 +338,6 @@ static int remove_member(const char *text, size_t len, const char *const *parts,
         last_end = lex.pos;
         while ((more = fp8q_lex_member(&lex, &first, &key)) > 0) {
             if (found) {
-                cut_begin = cut_begin == 0 ? last_end : cut_begin;
                 cut_end = key.begin - 1; /* a member follows: it moves into the place */
                 break;
             }
