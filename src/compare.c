@@ -21,29 +21,29 @@
 
 /* ---- names and figures --------------------------------------------------------------------- */
 
-const char *fp8q_compare_format(enum fp8q_compare_row row)
+const char *fp8q_compare_format(unsigned row)
 {
     return row <= FP8Q_CMP_FP8_UE8M0 ? "FP8-E4M3" : row <= FP8Q_CMP_INT8_BLOCK ? "INT8" : "INT4";
 }
 
-const char *fp8q_compare_granularity(enum fp8q_compare_row row)
+const char *fp8q_compare_granularity(unsigned row)
 {
     static const char *const names[] = {"tensor",  "channel", "block",  "block-ue8m0", "tensor",
                                         "channel", "block",   "tensor", "channel",     "block"};
     return names[row];
 }
 
-double fp8q_compare_rmse(const struct fp8q_compare_sums *sums, enum fp8q_compare_row row)
+double fp8q_compare_rmse(const struct fp8q_compare_sums *sums, unsigned row)
 {
     return sums->n_elems ? sqrt(sums->d2[row] / (double)sums->n_elems) : 0;
 }
 
-double fp8q_compare_relative(const struct fp8q_compare_sums *sums, enum fp8q_compare_row row)
+double fp8q_compare_relative(const struct fp8q_compare_sums *sums, unsigned row)
 {
     return sums->w2 > 0 ? sqrt(sums->d2[row] / sums->w2) : 0;
 }
 
-double fp8q_compare_sqnr_db(const struct fp8q_compare_sums *sums, enum fp8q_compare_row row)
+double fp8q_compare_sqnr_db(const struct fp8q_compare_sums *sums, unsigned row)
 {
     return 10 * log10(sums->w2 / sums->d2[row]); /* no error at all: infinity, null in JSON */
 }
@@ -51,10 +51,10 @@ double fp8q_compare_sqnr_db(const struct fp8q_compare_sums *sums, enum fp8q_comp
 static void add_bytes(struct fp8q_compare_sums *sums, uint64_t rows, uint64_t cols)
 {
     static const struct fp8q_grid grids[3] = {{0, 0}, {1, 0}, {FP8Q_BLOCK, FP8Q_BLOCK}};
-    for (int row = 0; row < FP8Q_CMP_ROWS; row++) {
-        int grid = row <= FP8Q_CMP_FP8_BLOCK   ? row
-                   : row == FP8Q_CMP_FP8_UE8M0 ? FP8Q_CMP_FP8_BLOCK
-                                               : (row - FP8Q_CMP_INT8_TENSOR) % 3;
+    for (unsigned row = 0; row < FP8Q_CMP_ROWS; row++) {
+        unsigned grid = row <= FP8Q_CMP_FP8_BLOCK   ? row
+                        : row == FP8Q_CMP_FP8_UE8M0 ? FP8Q_CMP_FP8_BLOCK
+                                                    : (row - FP8Q_CMP_INT8_TENSOR) % 3;
         uint64_t shape[2], codes = row < FP8Q_CMP_INT4_TENSOR ? cols : fp8q_ceil_div(cols, 2);
         fp8q_grid_shape(grids[grid], rows, cols, shape);
         sums->bytes[row] += rows * codes + shape[0] * shape[1] * sizeof(float);
@@ -277,7 +277,7 @@ static void add_tensor(struct fp8q_compare_sums *sums, const struct fp8q_tensor 
     sums->n_elems += t->n_elems;
     sums->source_bytes += t->size_bytes;
     sums->w2 += s->w2;
-    for (int i = 0; i < FP8Q_CMP_ROWS; i++)
+    for (unsigned i = 0; i < FP8Q_CMP_ROWS; i++)
         sums->d2[i] += s->d2[i];
     add_bytes(sums, t->shape[0], t->shape[1]);
 }
@@ -314,7 +314,7 @@ static int fold_batch(struct compare_run *run, struct fp8q_error *err)
         end = tensor_end(run, first);
         for (size_t i = first; i < end; i++) {
             sums.w2 += run->tasks[i].sums.w2;
-            for (int j = 0; j < FP8Q_CMP_ROWS; j++)
+            for (unsigned j = 0; j < FP8Q_CMP_ROWS; j++)
                 sums.d2[j] += run->tasks[i].sums.d2[j];
         }
         FP8Q_TRY(find_group(run->result, t->name, &group, err));

@@ -26,9 +26,8 @@ enum fp8q_compare_row {
     FP8Q_CMP_INT4_BLOCK,
     FP8Q_CMP_ROWS
 };
-const char *fp8q_compare_format(enum fp8q_compare_row row); /* "FP8-E4M3", "INT8", "INT4" */
-const char *
-fp8q_compare_granularity(enum fp8q_compare_row row); /* "tensor", "channel", "block", ... */
+const char *fp8q_compare_format(unsigned row);      /* "FP8-E4M3", "INT8", "INT4" */
+const char *fp8q_compare_granularity(unsigned row); /* "tensor", "channel", "block", ... */
 
 /* Sums over a set of tensors.  */
 struct fp8q_compare_sums {
@@ -38,9 +37,9 @@ struct fp8q_compare_sums {
     double d2[FP8Q_CMP_ROWS];      /* sum of squared errors */
     uint64_t bytes[FP8Q_CMP_ROWS]; /* codes and F32 scales */
 };
-double fp8q_compare_rmse(const struct fp8q_compare_sums *sums, enum fp8q_compare_row row);
-double fp8q_compare_relative(const struct fp8q_compare_sums *sums, enum fp8q_compare_row row);
-double fp8q_compare_sqnr_db(const struct fp8q_compare_sums *sums, enum fp8q_compare_row row);
+double fp8q_compare_rmse(const struct fp8q_compare_sums *sums, unsigned row);
+double fp8q_compare_relative(const struct fp8q_compare_sums *sums, unsigned row);
+double fp8q_compare_sqnr_db(const struct fp8q_compare_sums *sums, unsigned row);
 
 struct fp8q_compare {
     struct fp8q_compare_sums total;

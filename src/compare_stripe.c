@@ -131,6 +131,6 @@ void fp8q_compare_stripe(const struct fp8q_kernel *kernel, const struct fp8q_str
         row_errors(&run, (const unsigned char *)stripe->src + r * stripe->n_cols * elem_bytes,
                    elem_bytes, tensor_amax);
     sums_out->w2 = fp8q_error_total(run.sums[FP8Q_CMP_FP8_TENSOR].w2);
-    for (int i = 0; i < FP8Q_CMP_ROWS; i++)
+    for (unsigned i = 0; i < FP8Q_CMP_ROWS; i++)
         sums_out->d2[i] = fp8q_error_total(run.sums[i].d2);
 }

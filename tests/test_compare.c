@@ -47,7 +47,7 @@ static void the_demonstration_has_its_figures(void **state)
     assert_int_equal(r.total.n_elems, 512 * 512);
     assert_int_equal(r.n_groups, 1);
     assert_string_equal(r.groups[0].name, "up_proj");
-    for (int i = 0; i < FP8Q_CMP_ROWS; i++) {
+    for (unsigned i = 0; i < FP8Q_CMP_ROWS; i++) {
         assert_true(fabs(fp8q_compare_rmse(&r.total, i) / golden[i].rmse - 1) < 1e-6);
         assert_true(fabs(fp8q_compare_relative(&r.total, i) / golden[i].relative - 1) < 1e-6);
         assert_true(fabs(fp8q_compare_sqnr_db(&r.total, i) - golden[i].sqnr_db) < 1e-5);

@@ -24,7 +24,7 @@ enum style { STYLE_TEXT, STYLE_MARKDOWN, STYLE_CSV };
 
 static void print_csv(struct cli *cli, const struct fp8q_compare_sums *s, const char *name)
 {
-    for (int i = 0; i < FP8Q_CMP_ROWS; i++)
+    for (unsigned i = 0; i < FP8Q_CMP_ROWS; i++)
         cli_print(cli, "%s,%s,%s,%.9g,%.9g,%.6f,%llu\n", name, fp8q_compare_format(i),
                   fp8q_compare_granularity(i), fp8q_compare_rmse(s, i), fp8q_compare_relative(s, i),
                   fp8q_compare_sqnr_db(s, i), (unsigned long long)s->bytes[i]);
@@ -47,7 +47,7 @@ static void print_table(struct cli *cli, const struct fp8q_compare_sums *s, cons
         md ? "| format | scale per | RMSE | relative | SQNR dB | size | of source |\n"
              "|---|---|---|---|---|---|---|\n"
            : "  format    scale per    RMSE         relative   SQNR dB  size       of source\n");
-    for (int i = 0; i < FP8Q_CMP_ROWS; i++)
+    for (unsigned i = 0; i < FP8Q_CMP_ROWS; i++)
         cli_print(cli,
                   md ? "| %s | %s | %.8f | %.4f %% | %.2f | %s | %.1f %% |\n"
                      : "  %-9s %-11s  %.8f  %8.4f %%  %7.2f  %-9s  %5.1f %%\n",
@@ -63,7 +63,7 @@ static void json_rows(struct fp8q_jsonw *w, const struct fp8q_compare_sums *s)
     fp8q_jsonw_uint(w, "weights", s->n_elems);
     fp8q_jsonw_uint(w, "source_bytes", s->source_bytes);
     fp8q_jsonw_open(w, "rows", '[');
-    for (int i = 0; i < FP8Q_CMP_ROWS; i++) {
+    for (unsigned i = 0; i < FP8Q_CMP_ROWS; i++) {
         fp8q_jsonw_open(w, NULL, '{');
         fp8q_jsonw_string(w, "format", fp8q_compare_format(i));
         fp8q_jsonw_string(w, "granularity", fp8q_compare_granularity(i));
