@@ -64,7 +64,9 @@ static int choose_branches(struct run *r, const struct fp8q_model *source,
         for (size_t i = 0; i < n; i++)
             r->requant[i] = output->scaling[i] == FP8Q_SCALING_BLOCK;
         add_branch(r, FP8Q_EVAL_REQUANT,
-                   (struct fp8q_branch){.model = output, .acts = o->acts, .round = r->requant,
+                   (struct fp8q_branch){.model = output,
+                                        .acts = o->acts,
+                                        .round = r->requant,
                                         .round_fmt = FP8Q_SCALE_UE8M0});
     }
     return FP8Q_OK;
@@ -114,8 +116,8 @@ static int set_up(struct run *r, const struct fp8q_model *source, const struct f
         if (r->inputs->samples[i].n_tokens > longest)
             longest = r->inputs->samples[i].n_tokens;
     r->work_total = r->inputs->n_tokens * source->n_layers * r->n_branches;
-    return fp8q_forward_open(&r->fw, source, r->options->n_threads, r->options->kernel, r->max_tokens,
-                             longest, err);
+    return fp8q_forward_open(&r->fw, source, r->options->n_threads, r->options->kernel,
+                             r->max_tokens, longest, err);
 }
 
 static void tear_down(struct run *r)
@@ -135,7 +137,8 @@ static void tear_down(struct run *r)
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-static void add_layer_error(struct run *r, const struct fp8q_group *g, uint32_t layer, size_t hidden)
+static void add_layer_error(struct run *r, const struct fp8q_group *g, uint32_t layer,
+                            size_t hidden)
 {
     for (size_t t = 0; t < g->n_tokens; t++) {
         const float *a = r->h[0] + t * hidden, *b = r->h[1] + t * hidden;
@@ -148,7 +151,8 @@ static void add_layer_error(struct run *r, const struct fp8q_group *g, uint32_t 
 }
 
 /* Moves the hidden states of scored positions to the front and notes what they are.  */
-static size_t gather(struct run *r, const struct fp8q_group *g, size_t first_sample, int64_t *targets)
+static size_t gather(struct run *r, const struct fp8q_group *g, size_t first_sample,
+                     int64_t *targets)
 {
     size_t hidden = (size_t)r->branches[0].model->hidden, n = 0;
     for (size_t i = 0; i < g->n_samples; i++) {
@@ -264,7 +268,8 @@ static int collect(struct run *r, struct fp8q_eval *e, struct fp8q_error *err)
         e->layer_error[i] = r->layer_ref[i] > 0 ? sqrt(r->layer_diff[i] / r->layer_ref[i]) : 0;
     for (size_t i = 0; i < r->n_scored; i++) {
         e->by_modality |= r->modality[i] != 0;
-        add_to_mean(&e->samples[r->sample[i]], &r->scores[0][i], &r->scores[1][i], r->has_target[i]);
+        add_to_mean(&e->samples[r->sample[i]], &r->scores[0][i], &r->scores[1][i],
+                    r->has_target[i]);
         add_to_mean(&e->modality[r->modality[i]], &r->scores[0][i], &r->scores[1][i],
                     r->has_target[i]);
     }
@@ -273,8 +278,8 @@ static int collect(struct run *r, struct fp8q_eval *e, struct fp8q_error *err)
     for (size_t i = 0; i < FP8Q_MODALITIES; i++)
         divide_mean(&e->modality[i]);
     for (unsigned b = 1; b < r->n_branches; b++) {
-        struct fp8q_scores scores = {r->scores[0], r->scores[b], r->sample, r->has_target, r->n_scored,
-                                     e->n_samples};
+        struct fp8q_scores scores = {r->scores[0],  r->scores[b], r->sample,
+                                     r->has_target, r->n_scored,  e->n_samples};
         FP8Q_TRY(fp8q_scores_figures(&scores, &e->rows[r->row[b]], err));
     }
     return FP8Q_OK;

@@ -313,17 +313,30 @@ int fp8q_inputs_from_ids(const int64_t *const *ids, const size_t *n_ids, size_t 
     return status;
 }
 
+static void sample_reset(struct fp8q_sample *s)
+{
+    free(s->ids);
+    free(s->embeds);
+    free(s->positions);
+    free(s->loss_mask);
+    free(s->labels);
+    free(s->modality);
+    *s = (struct fp8q_sample){0};
+}
+
+int fp8q_inputs_truncate(struct fp8q_inputs *inputs, uint64_t n_samples, struct fp8q_error *err)
+{
+    for (size_t i = (size_t)n_samples; i < inputs->n_samples; i++)
+        sample_reset(&inputs->samples[i]);
+    if (n_samples < inputs->n_samples)
+        inputs->n_samples = (size_t)n_samples;
+    return finish(inputs, err);
+}
+
 void fp8q_inputs_reset(struct fp8q_inputs *inputs)
 {
-    for (size_t i = 0; inputs->samples && i < inputs->n_samples; i++) {
-        struct fp8q_sample *s = &inputs->samples[i];
-        free(s->ids);
-        free(s->embeds);
-        free(s->positions);
-        free(s->loss_mask);
-        free(s->labels);
-        free(s->modality);
-    }
+    for (size_t i = 0; inputs->samples && i < inputs->n_samples; i++)
+        sample_reset(&inputs->samples[i]);
     free(inputs->samples);
     *inputs = (struct fp8q_inputs){0};
 }

@@ -56,6 +56,9 @@ int fp8q_inputs_write(const struct fp8q_inputs *inputs, const char *path, struct
 int fp8q_inputs_check(const struct fp8q_inputs *inputs, const struct fp8q_model *model,
                       struct fp8q_error *err);
 
+/* Keeps the first @n_samples samples; the fingerprint follows.  */
+int fp8q_inputs_truncate(struct fp8q_inputs *inputs, uint64_t n_samples, struct fp8q_error *err);
+
 /* Token that position @t predicts, or -1.  */
 int64_t fp8q_sample_target(const struct fp8q_sample *sample, size_t t);
 /* Position @t counts: it is not the last, and its target is not masked out.  */

@@ -11,12 +11,11 @@
 #include "eval.h"
 #include "evalinputs.h"
 #include "fingerprint.h"
-#include "io.h"
 
 struct args {
     struct cli_inputs inputs;
     const char *acts, *evidence, *stack;
-    bool decompose, requant;
+    bool decompose, requant, overwrite;
 };
 
 struct state {
@@ -78,20 +77,20 @@ static void write_members(struct fp8q_jsonw *w, const struct args *args, const s
 static int write_evidence(struct cli *cli, const struct args *args, const struct state *s)
 {
     struct fp8q_jsonw w = {.indent = 1};
-    char created[32];
-    cli_timestamp(created);
+    struct cli_time created;
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_jsonw_string(&w, "schema", "fp8q-evidence/1");
     fp8q_jsonw_string(&w, "kind", "eval");
     fp8q_jsonw_string(&w, "tool", "fp8q " FP8Q_VERSION);
-    fp8q_jsonw_string(&w, "created", created);
+    fp8q_jsonw_string(&w, "created", cli_timestamp(&created));
     fp8q_jsonw_string(&w, "stack", args->stack);
     write_members(&w, args, s);
     fp8q_jsonw_close(&w, '}');
     fp8q_text_add(&w.text, "\n", 1);
     int status = fp8q_text_status(&w.text, &cli->error);
     if (status == FP8Q_OK)
-        status = cli_write_new(args->evidence, w.text.data, w.text.len, &cli->error);
+        status =
+            cli_result_write(args->evidence, args->overwrite, w.text.data, w.text.len, &cli->error);
     fp8q_text_reset(&w.text);
     return status;
 }
@@ -100,8 +99,8 @@ static int write_evidence(struct cli *cli, const struct args *args, const struct
 
 static void print_row(struct cli *cli, const char *name, const struct fp8q_eval_figures *f)
 {
-    cli_print(cli, "%-18s %.6f +- %.6f   %.6f   %.6f   %.6f   %7.3f   %6llu   %+.5f\n", name, f->kld,
-              isnan(f->kld_se) ? f->kld_se_by_token : f->kld_se, f->kld_median, f->kld_p99,
+    cli_print(cli, "%-18s %.6f +- %.6f   %.6f   %.6f   %.6f   %7.3f   %6llu   %+.5f\n", name,
+              f->kld, isnan(f->kld_se) ? f->kld_se_by_token : f->kld_se, f->kld_median, f->kld_p99,
               f->kld_max, 100 * f->top1, (unsigned long long)f->flips, f->dlnppl);
 }
 
@@ -141,17 +140,20 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
     cli_print(cli, "%llu tokens of %zu samples scored, %llu quantized linears, activations: %s\n",
               (unsigned long long)f->tokens, e->n_samples, (unsigned long long)e->n_quantized,
               args->acts);
-    cli_print(cli, "%-18s KLD mean     SE         median     p99        max        top-1 %%     flips   dlnPPL\n",
+    cli_print(cli,
+              "%-18s KLD mean     SE         median     p99        max        top-1 %%     flips   "
+              "dlnPPL\n",
               "");
     for (int i = 0; i < FP8Q_EVAL_N_ROWS; i++)
         if (e->rows[i].tokens > 0)
             print_row(cli, names[i], &e->rows[i]);
     if (f->nll_tokens > 0)
-        cli_print(cli, "perplexity: source %.5f, output %.5f (dlnPPL %+.5f +- %.5f)\n", f->ppl_source,
-                  f->ppl_output, f->dlnppl, f->dlnppl_se);
+        cli_print(cli, "perplexity: source %.5f, output %.5f (dlnPPL %+.5f +- %.5f)\n",
+                  f->ppl_source, f->ppl_output, f->dlnppl, f->dlnppl_se);
     if (e->rows[FP8Q_EVAL_ACTIVATIONS].tokens > 0 && f->kld > 0)
-        cli_print(cli, "dynamic activation quantization alone costs %.0f %% of the KLD: a floor for any "
-                       "offline tool\n",
+        cli_print(cli,
+                  "dynamic activation quantization alone costs %.0f %% of the KLD: a floor for any "
+                  "offline tool\n",
                   100 * e->rows[FP8Q_EVAL_ACTIVATIONS].kld / f->kld);
     print_worst(cli, e);
     cli_print_verbose(cli, "relative error of the hidden state after each layer:");
@@ -163,13 +165,16 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
 static int run(struct cli *cli, const char *const *paths, const struct args *args, struct state *s)
 {
     const struct fp8q_progress progress = {cli_progress, cli};
-    struct fp8q_eval_options options = {.decompose = args->decompose, .requant_ue8m0 = args->requant,
-                                        .n_threads = (unsigned)cli->threads, .kernel = cli->kernel,
+    struct fp8q_eval_options options = {.decompose = args->decompose,
+                                        .requant_ue8m0 = args->requant,
+                                        .n_threads = (unsigned)cli->threads,
+                                        .kernel = cli->kernel,
                                         .progress = &progress};
     if (!parse_acts(args->acts, &options.acts))
         return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
                          "--acts: expected served, none, block, block-pow2 or token, found \"%s\"",
                          args->acts);
+    FP8Q_TRY(cli_result_check(args->evidence, args->overwrite, &cli->error));
     FP8Q_TRY(open_both(cli, paths, args, s));
     FP8Q_TRY(fp8q_eval_run(&s->source_model, &s->output_model, &s->inputs, &options, &s->eval,
                            &cli->error));
@@ -185,20 +190,25 @@ static int cmd_eval(struct cli *cli, int argc, char **argv)
 {
     static const char usage[] =
         "usage: fp8q eval SRC DST (--inputs F.safetensors | --text FILE) [options]\n\n"
-        "Runs both checkpoints on the same inputs, a layer at a time, and reports how far the outputs\n"
-        "of DST are from those of SRC: KL divergence, top-1 agreement, perplexity.  DST may come from\n"
+        "Runs both checkpoints on the same inputs, a layer at a time, and reports how far the "
+        "outputs\n"
+        "of DST are from those of SRC: KL divergence, top-1 agreement, perplexity.  DST may come "
+        "from\n"
         "another tool.";
     struct args args = {.acts = "served", .stack = "fp8q-simulated"};
     const struct cli_option options[] = {
         CLI_INPUT_OPTIONS(args.inputs),
         {"acts", 0, CLI_TEXT, &args.acts, "KIND",
-         "activations of quantized linears: served (default: by\n128 channels for block scales, else "
+         "activations of quantized linears: served (default: by\n128 channels for block scales, "
+         "else "
          "by token), none,\nblock, block-pow2, token"},
         {"decompose", 0, CLI_FLAG, &args.decompose, NULL,
          "also what activations alone and weights alone cost"},
         {"requant-ue8m0", 0, CLI_FLAG, &args.requant, NULL,
          "also DST with its scales made powers of two, as some\nengines do when they load it"},
-        {"output", 'o', CLI_TEXT, &args.evidence, "FILE", "write the evidence (JSON) for `fp8q gate`"},
+        {"output", 'o', CLI_TEXT, &args.evidence, "FILE",
+         "write the evidence (JSON) for `fp8q gate`"},
+        {"overwrite", 0, CLI_FLAG, &args.overwrite, NULL, "replace an existing FILE of -o"},
         {"stack", 0, CLI_TEXT, &args.stack, "ID", "serving stack that the evidence speaks for"},
         {NULL}};
     const char *paths[2];
@@ -216,5 +226,5 @@ static int cmd_eval(struct cli *cli, int argc, char **argv)
     return cli_end(cli, status);
 }
 
-const struct cli_command cli_cmd_eval = {"eval", cmd_eval,
-                                         "how far the outputs of two checkpoints differ"};
+const struct cli_command cli_command_eval = {"eval", cmd_eval,
+                                             "how far the outputs of two checkpoints differ"};

@@ -2,8 +2,10 @@
  *
  * commands.c - every command, in the order of help.
  */
-#include "cli.h"
+#include "commands.h"
 
 const struct cli_command *const cli_commands[] = {
+    &cli_command_compare,
+    &cli_command_eval,
     NULL,
 };

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * avx512.c - the row operations for x86-64 with AVX-512 F, BW, VL and DQ (no later extension).
+ * Results are those of scalar.c, which also takes the elements after the last full vector.
+ */
+#include "kernel.h"
+
+#include <immintrin.h>
+
+#include "variants.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE __m256i load_half16(const void *src, size_t i)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)((const char *)src + 2 * i));
+}
+
+/* Elements i .. i+15 as F32.  */
+INLINE __m512 load16(enum fp8q_float from, const void *src, size_t i)
+{
+    if (from == FP8Q_FLOAT_F32)
+        return _mm512_castsi512_ps(_mm512_loadu_si512((const char *)src + 4 * i));
+    if (from == FP8Q_FLOAT_F16)
+        return _mm512_cvtph_ps(load_half16(src, i));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_half16(src, i)), 16));
+}
+
+/* E4M3 codes of quotients.  As in avx2.c: with e the exponent of |q|, but 2^-6 at least, and E = e
+ * + 127 its field, the last bit of |q| + 2^(e+20) is the step between codes:
+ *
+ *     code = 8*(E - 121) + steps        sum = (E + 20) << 23 | steps
+ *
+ * Here the code is the low byte of a 32-bit sum, so that only values modulo 256 count.  The low
+ * byte of the sum's pattern is the steps, and sum >> 20 is 8*(E + 20) = 8*(E - 121) + 104 modulo
+ * 256. 152 = 256 - 104 more steps in the addend cancel that; 152 is even, so ties stay where they
+ * were.  */
+#define MIN_EXPONENT 121
+#define MAGIC (20 << 23 | 152)
+INLINE __m128i encode16(__m512 q)
+{
+    __m512i bits = _mm512_castps_si512(q);
+    __m512 magnitude = _mm512_min_ps(_mm512_abs_ps(q), _mm512_set1_ps(448.0f));
+    __m512i exponent = _mm512_max_epi32(
+        _mm512_and_si512(_mm512_castps_si512(magnitude), _mm512_set1_epi32(0x7F800000)),
+        _mm512_set1_epi32(MIN_EXPONENT << 23));
+    __m512i magic = _mm512_add_epi32(exponent, _mm512_set1_epi32(MAGIC));
+    __m512i sum = _mm512_castps_si512(_mm512_add_ps(magnitude, _mm512_castsi512_ps(magic)));
+    __m512i code = _mm512_add_epi32(sum, _mm512_srli_epi32(sum, 20));
+    __m512i sign = _mm512_and_si512(_mm512_srli_epi32(bits, 24), _mm512_set1_epi32(0x80));
+    return _mm512_cvtepi32_epi8(_mm512_or_si512(code, sign));
+}
+
+INLINE void encode(enum fp8q_float from, uint8_t *dst, const void *src, size_t n, float scale)
+{
+    const size_t size = from == FP8Q_FLOAT_F32 ? 4 : 2;
+    const __m512 divisor = _mm512_set1_ps(scale);
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        __m128i codes = encode16(_mm512_div_ps(load16(from, src, i), divisor));
+        _mm_storeu_si128((__m128i *)(void *)(dst + i), codes);
+    }
+    if (i < n)
+        fp8q_kernel_scalar.encode[from](dst + i, (const char *)src + size * i, n - i, scale);
+}
+
+/* 16 codes as F16 patterns of value * 2^-8, widened; avx2.c shows the bits.  */
+INLINE __m512 small_values16(const uint8_t *src)
+{
+    __m128i codes = _mm_loadu_si128((const __m128i *)(const void *)src);
+    __m256i high = _mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 8);
+    __m256i half = _mm256_and_si256(_mm256_srai_epi16(high, 1), _mm256_set1_epi16((short)0xBFFF));
+    const __m256i nan = _mm256_set1_epi16(0x3F80);
+    __mmask16 is_nan = _mm256_cmpeq_epi16_mask(_mm256_and_si256(half, nan), nan);
+    half = _mm256_xor_si256(half, _mm256_maskz_set1_epi16(is_nan, 0x3F80 ^ 0x7E00));
+    return _mm512_cvtph_ps(half);
+}
+
+INLINE void store16(enum fp8q_float to, void *dst, size_t i, __m512 x)
+{
+    if (to == FP8Q_FLOAT_F32) {
+        _mm512_storeu_ps((char *)dst + 4 * i, x);
+        return;
+    }
+    __m256i halves;
+    if (to == FP8Q_FLOAT_BF16) {
+        /* Nearest even; the NaN of a code has no low bits that could carry.  */
+        __m512i bits = _mm512_castps_si512(x);
+        __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+        __m512i sum = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd);
+        halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32(sum, 16));
+    } else /* the form without a mask warns in GCC's header */
+        halves = _mm512_maskz_cvtps_ph((__mmask16)0xFFFF, x, _MM_FROUND_TO_NEAREST_INT);
+    _mm256_storeu_si256((__m256i *)(void *)((char *)dst + 2 * i), halves);
+}
+
+INLINE void decode(enum fp8q_float to, void *dst, const uint8_t *src, size_t n, float scale)
+{
+    const size_t size = to == FP8Q_FLOAT_F32 ? 4 : 2;
+    const __m512 factor = _mm512_set1_ps(scale), bias = _mm512_set1_ps(256.0f);
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        __m512 value = _mm512_mul_ps(small_values16(src + i), bias);
+        store16(to, dst, i, _mm512_mul_ps(value, factor));
+    }
+    if (i < n)
+        fp8q_kernel_scalar.decode[to]((char *)dst + size * i, src + i, n - i, scale);
+}
+
+static uint32_t amax_half(const void *src, size_t n)
+{
+    const __m512i mask = _mm512_set1_epi16(0x7FFF);
+    const char *p = src;
+    __m512i a = _mm512_setzero_si512(), b = a;
+    size_t i = 0;
+    for (; n - i >= 64; i += 64) {
+        a = _mm512_max_epu16(a, _mm512_and_si512(_mm512_loadu_si512(p + 2 * i), mask));
+        b = _mm512_max_epu16(b, _mm512_and_si512(_mm512_loadu_si512(p + 2 * i + 64), mask));
+    }
+    a = _mm512_max_epu16(a, b);
+    a = _mm512_max_epu16(_mm512_srli_epi32(a, 16), _mm512_and_si512(a, _mm512_set1_epi32(0xFFFF)));
+    uint32_t max = _mm512_reduce_max_epu32(a);
+    uint32_t rest = fp8q_kernel_scalar.amax_bits[FP8Q_FLOAT_BF16](p + 2 * i, n - i);
+    return rest > max ? rest : max;
+}
+
+static uint32_t amax_f32(const void *src, size_t n)
+{
+    const __m512i mask = _mm512_set1_epi32(0x7FFFFFFF);
+    const char *p = src;
+    __m512i a = _mm512_setzero_si512(), b = a;
+    size_t i = 0;
+    for (; n - i >= 32; i += 32) {
+        a = _mm512_max_epu32(a, _mm512_and_si512(_mm512_loadu_si512(p + 4 * i), mask));
+        b = _mm512_max_epu32(b, _mm512_and_si512(_mm512_loadu_si512(p + 4 * i + 64), mask));
+    }
+    uint32_t max = _mm512_reduce_max_epu32(_mm512_max_epu32(a, b));
+    uint32_t rest = fp8q_kernel_scalar.amax_bits[FP8Q_FLOAT_F32](p + 4 * i, n - i);
+    return rest > max ? rest : max;
+}
+
+INLINE void widen(enum fp8q_float from, float *dst, const void *src, size_t n)
+{
+    size_t i = 0;
+    for (; n - i >= 16; i += 16)
+        _mm512_storeu_ps(dst + i, load16(from, src, i));
+    if (i < n)
+        fp8q_kernel_scalar.to_f32[from](dst + i, (const char *)src + 2 * i, n - i);
+}
+
+static void bf16_to_f32(float *dst, const void *src, size_t n)
+{
+    widen(FP8Q_FLOAT_BF16, dst, src, n);
+}
+
+static void f16_to_f32(float *dst, const void *src, size_t n)
+{
+    widen(FP8Q_FLOAT_F16, dst, src, n);
+}
+
+static void f32_to_f32(float *dst, const void *src, size_t n)
+{
+    fp8q_kernel_scalar.to_f32[FP8Q_FLOAT_F32](dst, src, n);
+}
+
+static size_t scan_codes(const uint8_t *src, size_t n, unsigned *max_out)
+{
+    const __m512i nan = _mm512_set1_epi8(0x7F);
+    __m512i max = _mm512_setzero_si512();
+    size_t i = 0, nans = 0;
+    for (; n - i >= 64; i += 64) {
+        __m512i codes = _mm512_and_si512(_mm512_loadu_si512(src + i), nan);
+        max = _mm512_max_epu8(max, codes);
+        nans += (size_t)__builtin_popcountll(_mm512_cmpeq_epi8_mask(codes, nan));
+    }
+    unsigned rest = 0;
+    nans += fp8q_kernel_scalar.scan_codes(src + i, n - i, &rest);
+    max = _mm512_max_epu8(max, _mm512_srli_epi32(max, 16));
+    max = _mm512_max_epu8(max, _mm512_srli_epi32(max, 8));
+    unsigned vector_max = _mm512_reduce_max_epu32(_mm512_and_si512(max, _mm512_set1_epi32(0xFF)));
+    *max_out = vector_max > rest ? vector_max : rest;
+    return nans;
+}
+
+struct check_state {
+    __m512d scale, relative, absolute;
+    __m512d w2[2], d2[2];
+    size_t broken;
+};
+
+/* Eight elements of lanes 8*part and up; scalar.c says why F64 is exact enough.  */
+INLINE void check8(struct check_state *s, int part, __m256 w8, __m256 q8)
+{
+    __m512d w = _mm512_cvtps_pd(w8);
+    __m512d d = _mm512_sub_pd(w, _mm512_mul_pd(_mm512_cvtps_pd(q8), s->scale));
+    __m512d limit = _mm512_max_pd(_mm512_mul_pd(_mm512_abs_pd(w), s->relative), s->absolute);
+    __mmask8 over = _mm512_cmp_pd_mask(_mm512_abs_pd(d), limit, _CMP_NLE_UQ);
+    s->w2[part] = _mm512_add_pd(s->w2[part], _mm512_mul_pd(w, w));
+    s->d2[part] = _mm512_add_pd(s->d2[part], _mm512_mul_pd(d, d));
+    s->broken += (size_t)__builtin_popcount(over);
+}
+
+INLINE struct check_state check_begin(float scale, float factor, const struct fp8q_error_sums *sums)
+{
+    struct check_bound bound = check_bound(scale, factor);
+    return (struct check_state){
+        .scale = _mm512_set1_pd((double)scale * 256.0), /* for values that are too small by 2^8 */
+        .relative = _mm512_set1_pd(bound.relative),
+        .absolute = _mm512_set1_pd(bound.absolute),
+        .w2 = {_mm512_loadu_pd(sums->w2), _mm512_loadu_pd(sums->w2 + 8)},
+        .d2 = {_mm512_loadu_pd(sums->d2), _mm512_loadu_pd(sums->d2 + 8)},
+    };
+}
+
+INLINE size_t check(enum fp8q_float from, const void *src, const uint8_t *codes, size_t n,
+                    float scale, float factor, struct fp8q_error_sums *sums)
+{
+    const size_t size = from == FP8Q_FLOAT_F32 ? 4 : 2;
+    struct check_state s = check_begin(scale, factor, sums);
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        __m512 w = load16(from, src, i), q = small_values16(codes + i);
+        check8(&s, 0, _mm512_castps512_ps256(w), _mm512_castps512_ps256(q));
+        check8(&s, 1, _mm512_extractf32x8_ps(w, 1), _mm512_extractf32x8_ps(q, 1));
+    }
+    for (int part = 0; part < 2; part++) {
+        _mm512_storeu_pd(sums->w2 + 8 * part, s.w2[part]);
+        _mm512_storeu_pd(sums->d2 + 8 * part, s.d2[part]);
+    }
+    if (i < n)
+        s.broken += fp8q_kernel_scalar.check[from]((const char *)src + size * i, codes + i, n - i,
+                                                   scale, factor, sums);
+    return s.broken;
+}
+
+FP8Q_INSTANCES(BF16, bf16)
+FP8Q_INSTANCES(F16, f16)
+FP8Q_INSTANCES(F32, f32)
+
+/* The compiler's own test asks the operating system too.  */
+static bool usable(void)
+{
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+const struct fp8q_kernel fp8q_kernel_avx512 = {
+    .name = "avx512",
+    .usable = usable,
+    .amax_bits = {amax_half, amax_half, amax_f32},
+    .encode = {encode_bf16, encode_f16, encode_f32},
+    .decode = {decode_bf16, decode_f16, decode_f32},
+    .to_f32 = {bf16_to_f32, f16_to_f32, f32_to_f32},
+    .scan_codes = scan_codes,
+    .check = {check_bf16, check_f16, check_f32},
+};
