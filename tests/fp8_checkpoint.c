@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support.h"
+
+#include "fp8_checkpoint.h"
+
+#include <unistd.h>
+
+#include "io.h"
+#include "weights.h"
+
+static void write_text(const char *dir, const char *name, const char *text)
+{
+    struct fp8q_error err = {0};
+    char *path = fp8q_join(dir, name);
+    assert_non_null(path);
+    assert_ok(fp8q_write_file(path, text, strlen(text), &err), &err);
+    free(path);
+}
+
+void link_checkpoint(const char *src, const char *dst, const char *config)
+{
+    struct fp8q_error err = {0};
+    char **names;
+    size_t n;
+    assert_ok(fp8q_mkdir(dst, &err), &err);
+    assert_ok(fp8q_list_dir(src, &names, &n, &err), &err);
+    for (size_t i = 0; i < n; i++) {
+        if (config && strcmp(names[i], "config.json") == 0)
+            continue;
+        char *from = fp8q_join(src, names[i]), *to = fp8q_join(dst, names[i]);
+        assert_int_equal(symlink(from, to), 0);
+        free(from);
+        free(to);
+    }
+    fp8q_names_free(names, n);
+    if (config)
+        write_text(dst, "config.json", config);
+}
+
+void write_tensors(const char *path, const struct memory_tensor *tensors, size_t n)
+{
+    struct fp8q_error err = {0};
+    struct fp8q_text out = {0};
+    struct fp8q_st_tensor *headers = calloc(n, sizeof(*headers));
+    uint64_t at = 0;
+    assert_non_null(headers);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t count;
+        assert_true(fp8q_shape_count(tensors[i].shape, tensors[i].ndim, &count));
+        headers[i] = (struct fp8q_st_tensor){.name = tensors[i].name,
+                                             .shape = tensors[i].shape,
+                                             .begin = at,
+                                             .ndim = tensors[i].ndim,
+                                             .dtype = tensors[i].dtype};
+        at += count * fp8q_dtype_bits(tensors[i].dtype) / 8;
+        headers[i].end = at;
+    }
+    assert_ok(fp8q_st_emit(headers, n, NULL, 0, 0, &out, &err), &err);
+    for (size_t i = 0; i < n; i++)
+        fp8q_text_add(&out, tensors[i].data, (size_t)(headers[i].end - headers[i].begin));
+    assert_ok(fp8q_text_status(&out, &err), &err);
+    assert_ok(fp8q_write_file(path, out.data, out.len, &err), &err);
+    fp8q_text_reset(&out);
+    free(headers);
+}
+
+static bool is_linear(const char *name)
+{
+    static const char *const endings[] = {".self_attn.q_proj.weight", ".self_attn.k_proj.weight",
+                                          ".self_attn.v_proj.weight", ".self_attn.o_proj.weight",
+                                          ".mlp.gate_proj.weight",    ".mlp.up_proj.weight",
+                                          ".mlp.down_proj.weight"};
+    size_t len = strlen(name);
+    for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++) {
+        size_t n = strlen(endings[i]);
+        if (len > n && strcmp(name + len - n, endings[i]) == 0 && strstr(name, "layers.") &&
+            !strstr(name, "visual"))
+            return true;
+    }
+    return false;
+}
+
+/* Codes and scales of one weight; both to be freed.  */
+static void encode(const struct fp8q_ckpt *src, const struct fp8q_tensor *t,
+                   enum fp8q_scale_fmt fmt, uint8_t **codes_out, float **scales_out)
+{
+    const struct fp8q_kernel *kernel = fp8q_kernel_select("scalar");
+    struct fp8q_weights w;
+    struct fp8q_error err = {0};
+    assert_ok(fp8q_weights_open(src, t->name, &w, &err), &err);
+    uint64_t n_cols = w.n_cols, grid_cols = (n_cols + 127) / 128;
+    float *values = malloc(t->n_elems * 4),
+          *scales = malloc((w.n_rows + 127) / 128 * grid_cols * 4);
+    void *raw = malloc(t->n_elems * 4);
+    uint8_t *codes = malloc(t->n_elems);
+    uint32_t *amax = malloc(grid_cols * 4);
+    assert_true(values && scales && raw && codes && amax);
+    assert_ok(fp8q_weights_read(&w, kernel, 0, w.n_rows, raw, values, &err), &err);
+    for (uint64_t row = 0; row < w.n_rows; row += 128) {
+        struct fp8q_stripe stripe = {.src = values + row * n_cols,
+                                     .from = FP8Q_FLOAT_F32,
+                                     .n_rows =
+                                         (uint32_t)(w.n_rows - row < 128 ? w.n_rows - row : 128),
+                                     .n_cols = n_cols};
+        float *row_scales = scales + row / 128 * grid_cols;
+        fp8q_stripe_amax(kernel, &stripe, amax);
+        for (uint64_t c = 0; c < grid_cols; c++) {
+            float value;
+            assert_true(fp8q_amax_value(FP8Q_FLOAT_F32, amax[c], &value));
+            row_scales[c] = fp8q_scale(value, fmt);
+        }
+        fp8q_stripe_encode(kernel, &stripe, row_scales, codes + row * n_cols);
+    }
+    free(values);
+    free(raw);
+    free(amax);
+    fp8q_weights_reset(&w);
+    *codes_out = codes;
+    *scales_out = scales;
+}
+
+void write_fp8_checkpoint(const struct fp8q_ckpt *src, const char *dst, enum fp8q_scale_fmt fmt)
+{
+    struct fp8q_error err = {0};
+    size_t n = 0;
+    struct memory_tensor *out = calloc(2 * src->n_tensors, sizeof(*out));
+    assert_non_null(out);
+    for (size_t i = 0; i < src->n_tensors; i++) {
+        const struct fp8q_tensor *t = &src->tensors[i];
+        struct memory_tensor *m = &out[n++];
+        *m = (struct memory_tensor){.name = t->name, .dtype = t->dtype, .ndim = t->ndim};
+        if (!is_linear(t->name)) {
+            void *data = malloc(t->size_bytes ? t->size_bytes : 1);
+            assert_true(data && t->ndim <= 5);
+            assert_ok(fp8q_ckpt_read(src, t, 0, data, t->size_bytes, &err), &err);
+            m->data = data;
+            if (t->ndim > 3) { /* the vision tower's kernels: nobody here looks at their shape */
+                m->ndim = 1;
+                m->shape[0] = t->n_elems;
+            } else {
+                memcpy(m->shape, t->shape, t->ndim * sizeof(*t->shape));
+            }
+            continue;
+        }
+        uint8_t *codes;
+        float *scales;
+        encode(src, t, fmt, &codes, &scales);
+        m->dtype = FP8Q_F8_E4M3;
+        memcpy(m->shape, t->shape, 2 * sizeof(*t->shape));
+        m->data = codes;
+        char *name = malloc(strlen(t->name) + 16);
+        assert_non_null(name);
+        sprintf(name, "%s_scale_inv", t->name);
+        out[n++] =
+            (struct memory_tensor){.name = name,
+                                   .dtype = FP8Q_F32,
+                                   .ndim = 2,
+                                   .data = scales,
+                                   .shape = {(t->shape[0] + 127) / 128, (t->shape[1] + 127) / 128}};
+    }
+    char *path = fp8q_join(dst, "model.safetensors");
+    assert_ok(fp8q_mkdir(dst, &err), &err);
+    write_tensors(path, out, n);
+    if (src->config_text)
+        write_text(dst, "config.json", src->config_text);
+    for (size_t i = 0; i < n; i++) {
+        free((void *)(uintptr_t)out[i].data);
+        if (strstr(out[i].name, "_scale_inv"))
+            free((void *)(uintptr_t)out[i].name);
+    }
+    free(path);
+    free(out);
+}
