@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include "compensate.h"
 #include "io.h"
 #include "weights.h"
 
@@ -80,11 +81,63 @@ static bool is_linear(const char *name)
     return false;
 }
 
-/* Codes and scales of one weight; both to be freed.  */
-static void encode(const struct fp8q_ckpt *src, const struct fp8q_tensor *t,
-                   enum fp8q_scale_fmt fmt, uint8_t **codes_out, float **scales_out)
+struct rounding {
+    const struct fp8q_kernel *kernel;
+    const struct fp8q_gemm *gemm;
+    enum fp8q_scale_fmt fmt;
+    struct fp8q_calib calib; /* no sites: plain */
+    bool use_guard;
+    unsigned n_threads;
+    struct compensated_counts counts;
+};
+
+/* The prepared site of tensor @t, or NULL for plain rounding.  */
+static struct fp8q_site *open_site(struct rounding *how, const struct fp8q_ckpt *src,
+                                   const struct fp8q_tensor *t)
 {
-    const struct fp8q_kernel *kernel = fp8q_kernel_select("scalar");
+    static const char *const last[] = {"q_proj",  "k_proj", "v_proj",   "gate_proj",
+                                       "up_proj", "o_proj", "down_proj"};
+    struct fp8q_error err = {0};
+    struct fp8q_site *site;
+    struct fp8q_name name;
+    struct fp8q_guard sums;
+    char texts[3][200];
+    const char *mates[3] = {texts[0], texts[1], texts[2]};
+    size_t n = 0;
+    if (how->calib.n_sites == 0)
+        return NULL;
+    assert_ok(fp8q_site_create(&how->calib, t->name, t->shape[1], how->n_threads, &site, &err),
+              &err);
+    if (!site || !how->use_guard)
+        return site;
+    fp8q_calib_site_of(t->name, &name);
+    size_t stem = (size_t)(strrchr(name.text, '.') - name.text) + 1;
+    for (size_t i = 0; i < 7; i++) {
+        struct fp8q_name other;
+        char text[200];
+        snprintf(text, sizeof(text), "%.*s%s.weight", (int)stem, t->name, last[i]);
+        if (strcmp(fp8q_calib_site_of(text, &other), name.text) == 0)
+            memcpy(texts[n++], text, sizeof(text));
+    }
+    assert_ok(fp8q_guard_run(site, src, mates, n, how->fmt, how->kernel, how->gemm, how->n_threads,
+                             &sums, &err),
+              &err);
+    bool first = strncmp(t->name, name.text, strlen(name.text)) == 0;
+    how->counts.sites += first;
+    if (fp8q_guard_helps(&sums))
+        return site;
+    how->counts.kept_plain += first;
+    fp8q_site_destroy(site);
+    return NULL;
+}
+
+/* Codes and scales of one weight; both to be freed.  */
+static void encode(const struct fp8q_ckpt *src, const struct fp8q_tensor *t, struct rounding *how,
+                   uint8_t **codes_out, float **scales_out)
+{
+    const struct fp8q_kernel *kernel = how->kernel;
+    struct fp8q_site *site = open_site(how, src, t);
+    void *scratch = malloc(fp8q_compensate_scratch());
     struct fp8q_weights w;
     struct fp8q_error err = {0};
     assert_ok(fp8q_weights_open(src, t->name, &w, &err), &err);
@@ -107,19 +160,27 @@ static void encode(const struct fp8q_ckpt *src, const struct fp8q_tensor *t,
         for (uint64_t c = 0; c < grid_cols; c++) {
             float value;
             assert_true(fp8q_amax_value(FP8Q_FLOAT_F32, amax[c], &value));
-            row_scales[c] = fp8q_scale(value, fmt);
+            row_scales[c] = fp8q_scale(value, how->fmt);
         }
-        fp8q_stripe_encode(kernel, &stripe, row_scales, codes + row * n_cols);
+        if (site)
+            assert_ok(fp8q_compensate_stripe(site, kernel, how->gemm, stripe.src, stripe.n_rows,
+                                             n_cols, row_scales, codes + row * n_cols, scratch,
+                                             &err),
+                      &err);
+        else
+            fp8q_stripe_encode(kernel, &stripe, row_scales, codes + row * n_cols);
     }
     free(values);
     free(raw);
     free(amax);
+    free(scratch);
+    fp8q_site_destroy(site);
     fp8q_weights_reset(&w);
     *codes_out = codes;
     *scales_out = scales;
 }
 
-void write_fp8_checkpoint(const struct fp8q_ckpt *src, const char *dst, enum fp8q_scale_fmt fmt)
+static void write_rounded(const struct fp8q_ckpt *src, const char *dst, struct rounding *how)
 {
     struct fp8q_error err = {0};
     size_t n = 0;
@@ -144,7 +205,7 @@ void write_fp8_checkpoint(const struct fp8q_ckpt *src, const char *dst, enum fp8
         }
         uint8_t *codes;
         float *scales;
-        encode(src, t, fmt, &codes, &scales);
+        encode(src, t, how, &codes, &scales);
         m->dtype = FP8Q_F8_E4M3;
         memcpy(m->shape, t->shape, 2 * sizeof(*t->shape));
         m->data = codes;
@@ -170,4 +231,27 @@ void write_fp8_checkpoint(const struct fp8q_ckpt *src, const char *dst, enum fp8
     }
     free(path);
     free(out);
+}
+
+void write_fp8_checkpoint(const struct fp8q_ckpt *src, const char *dst, enum fp8q_scale_fmt fmt)
+{
+    struct rounding how = {.kernel = fp8q_kernel_select("scalar"), .fmt = fmt};
+    write_rounded(src, dst, &how);
+}
+
+void write_compensated_checkpoint(const struct fp8q_ckpt *src, const char *dst,
+                                  enum fp8q_scale_fmt fmt, const char *calibration, bool use_guard,
+                                  unsigned n_threads, struct compensated_counts *counts_out)
+{
+    struct fp8q_error err = {0};
+    struct rounding how = {.kernel = fp8q_kernel_select(NULL),
+                           .gemm = fp8q_gemm_select(NULL),
+                           .fmt = fmt,
+                           .use_guard = use_guard,
+                           .n_threads = n_threads};
+    assert_ok(fp8q_calib_open(calibration, &how.calib, &err), &err);
+    write_rounded(src, dst, &how);
+    fp8q_calib_close(&how.calib);
+    if (counts_out)
+        *counts_out = how.counts;
 }

@@ -16,6 +16,15 @@ void link_checkpoint(const char *src, const char *dst, const char *config);
  * in one model.safetensors, everything else as it is, and @src's config.json.  */
 void write_fp8_checkpoint(const struct fp8q_ckpt *src, const char *dst, enum fp8q_scale_fmt fmt);
 
+/* The same with error-compensated rounding where the guard lets it; counts sites.  @use_guard
+ * false: everywhere.  */
+struct compensated_counts {
+    unsigned sites, kept_plain;
+};
+void write_compensated_checkpoint(const struct fp8q_ckpt *src, const char *dst,
+                                  enum fp8q_scale_fmt fmt, const char *calibration, bool use_guard,
+                                  unsigned n_threads, struct compensated_counts *counts_out);
+
 /* One safetensors file from tensors in memory.  */
 struct memory_tensor {
     const char *name;
