@@ -212,7 +212,7 @@ static int run(struct cli *cli, int argc, char **argv)
         {"overwrite", 0, CLI_FLAG, &w.overwrite, NULL, "replace an earlier output"},
         {"dry-run", 'n', CLI_FLAG, &w.dry_run, NULL, "print the plan and stop"},
         {"output", 'o', CLI_TEXT, &w.output, "DST", "same as the second operand"},
-        {NULL}};
+        {.name = NULL}};
     const char *operands[2];
     int code;
     if (!cli_parse(cli, argc, argv, usage, options, operands, 1, 2, &code)) {
