@@ -275,7 +275,7 @@ size_t fp8q_family_layer(const struct fp8q_family *family, const char *module)
 /* Matches @name against one entry "head.(a b c)", "head.x" or "experts.E.(a b)".  @entry_len covers
  * the entry; on success the shared length of the group is set.  */
 static bool match_entry(const char *entry, size_t entry_len, const char *name,
-                        struct fp8q_linear *out)
+                        struct fp8q_linear_place *out)
 {
     const char *end = entry + entry_len;
     const char *e = entry, *n = name;
@@ -317,7 +317,7 @@ static size_t entry_length(const char *s)
 }
 
 bool fp8q_family_linear(const struct fp8q_family *family, const char *module,
-                        struct fp8q_linear *linear_out)
+                        struct fp8q_linear_place *linear_out)
 {
     size_t layer = fp8q_family_layer(family, module);
     if (!layer)

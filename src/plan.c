@@ -317,6 +317,15 @@ const struct fp8q_piece *fp8q_plan_piece(const struct fp8q_plan *plan, uint64_t 
     return &plan->pieces[low]; /* pieces without stripes come before the one that has this number */
 }
 
+uint64_t fp8q_plan_widest_row(const struct fp8q_plan *plan)
+{
+    uint64_t widest = 0;
+    for (size_t i = 0; i < plan->n_pieces; i++)
+        if (plan->pieces[i].kind == FP8Q_OUT_CODES && plan->pieces[i].n_cols > widest)
+            widest = plan->pieces[i].n_cols;
+    return widest;
+}
+
 /* ---- totals and limits ----------------------------------------------------------------------- */
 
 static void count(struct fp8q_plan *plan)

@@ -139,11 +139,11 @@ static bool decide_stack(const struct context *c, const struct fp8q_tensor *t,
                 : experts == FP8Q_EXPERTS_STACKED ? FP8Q_WHY_EXPERT_STACKED
                                                   : FP8Q_WHY_EXPERT_SPLIT;
     d->linear = true;
-    d->group =
-        (struct fp8q_linear){.entry = "experts",
-                             .group_len = layer + (size_t)(strstr(rest, "experts.") - rest) + 8,
-                             .fused = true,
-                             .expert = true};
+    d->group = (struct fp8q_linear_place){.entry = "experts",
+                                          .group_len =
+                                              layer + (size_t)(strstr(rest, "experts.") - rest) + 8,
+                                          .fused = true,
+                                          .expert = true};
     bool scheme_fits = c->options->scheme == FP8Q_SCHEME_BLOCK || experts != FP8Q_EXPERTS_STACKED;
     if (d->quantize && !scheme_fits) { /* only blocks have a 3-D scale that engines read */
         d->quantize = false;
@@ -287,8 +287,8 @@ static int refuse_towers(const struct context *c, struct fp8q_error *err)
 /* Same group: same linear entry and same leading bytes of the name.  */
 static int compare_group(const struct context *c, size_t a, size_t b)
 {
-    const struct fp8q_linear *ga = &c->selection->decisions[a].group;
-    const struct fp8q_linear *gb = &c->selection->decisions[b].group;
+    const struct fp8q_linear_place *ga = &c->selection->decisions[a].group;
+    const struct fp8q_linear_place *gb = &c->selection->decisions[b].group;
     size_t n = ga->group_len < gb->group_len ? ga->group_len : gb->group_len;
     int order = strncmp(c->ckpt->tensors[a].name, c->ckpt->tensors[b].name, n);
     if (order)

@@ -65,8 +65,8 @@ struct fp8q_decision {
     enum fp8q_scheme scheme; /* of this tensor, when quantized */
     bool tower;              /* under a vision or audio root */
     bool linear; /* a linear of the family's decoder, whether or not it can be quantized */
-    struct fp8q_linear group; /* @linear: where it stands */
-    uint32_t n_matches[2];    /* patterns of --ignore, --include that match it */
+    struct fp8q_linear_place group; /* @linear: where it stands */
+    uint32_t n_matches[2];          /* patterns of --ignore, --include that match it */
 };
 
 struct fp8q_selection {
