@@ -5,6 +5,9 @@
 #include "commands.h"
 
 const struct cli_command *const cli_commands[] = {
-    &cli_cmd_quantize,    &cli_cmd_finish,    &cli_cmd_dequantize, &cli_cmd_families,
-    &cli_command_compare, &cli_cmd_calibrate, &cli_cmd_eval,       NULL,
+    &cli_cmd_quantize,    &cli_cmd_finish,
+    &cli_cmd_dequantize,  &cli_cmd_families,
+    &cli_command_compare, &cli_cmd_calibrate,
+    &cli_cmd_eval,        &cli_cmd_drift,
+    &cli_cmd_sweep,       NULL,
 };
