@@ -159,55 +159,56 @@ static int copy_string(const struct fp8q_json *value, char **out, struct fp8q_er
     return text && !*out ? fp8q_fail_nomem(err) : FP8Q_OK;
 }
 
-static int read_samples(struct fp8q_eval_figures *f, const struct fp8q_json *list, const char *what,
-                        struct fp8q_error *err)
+static int read_samples(struct fp8q_evidence_eval *f, const struct fp8q_json *list,
+                        const char *what, struct fp8q_error *err)
 {
-    size_t count = fp8q_json_count(list);
     if (!list || fp8q_json_is_null(list))
         return FP8Q_OK;
     if (!fp8q_json_is_array(list))
-        return bad_member(what, "results.samples", "an array", err);
-    f->samples = fp8q_array(count, sizeof(*f->samples));
+        return bad_member(what, "samples", "an array", err);
+    f->samples = fp8q_array(fp8q_json_count(list), sizeof(*f->samples));
     if (!f->samples)
         return fp8q_fail_nomem(err);
     for (const struct fp8q_json *item = fp8q_json_first(list); item; item = fp8q_json_next(item)) {
-        struct fp8q_eval_sample *s = &f->samples[f->n_samples++];
-        if (!fp8q_json_uint(fp8q_json_get(item, "tokens"), &s->tokens) || s->tokens == 0)
-            return bad_member(what, "results.samples[].tokens", "a positive integer", err);
-        FP8Q_TRY(read_number(item, "kld", true, 0, 1e6, what, &s->kld, err));
-        FP8Q_TRY(read_number(item, "floor", false, 0, 1e6, what, &s->floor_kld, err));
+        struct fp8q_evidence_sample *s = &f->samples[f->n_samples++];
+        if (!fp8q_json_uint(fp8q_json_get(item, "tokens"), &s->tokens))
+            return bad_member(what, "samples[].tokens", "an integer", err);
+        FP8Q_TRY(read_number(item, "kld", s->tokens > 0, 0, 1e6, what, &s->kld, err));
     }
     return FP8Q_OK;
 }
 
-static int read_eval(struct fp8q_eval_figures *f, const struct fp8q_json *results, const char *what,
+/* Row @name of "rows": {"activations-only": {"kld": {"mean": 0.003}}}.  */
+static int read_row(const struct fp8q_json *root, const char *name, const char *what, double *out,
+                    struct fp8q_error *err)
+{
+    const struct fp8q_json *row = fp8q_json_get(fp8q_json_get(root, "rows"), name);
+    return read_number(row, "kld.mean", row != NULL, 0, 1e6, what, out, err);
+}
+
+static int read_eval(struct fp8q_evidence_eval *f, const struct fp8q_json *root, const char *what,
                      struct fp8q_error *err)
 {
-    const struct {
-        const char *member;
-        bool required;
-        double high;
-        double *out;
-    } numbers[] = {
-        {"kld.mean", true, 1e6, &f->kld_mean},        {"kld.se", false, 1e6, &f->kld_se},
-        {"kld.median", false, 1e6, &f->kld_median},   {"kld.p99", false, 1e6, &f->kld_p99},
-        {"kld.max", false, 1e6, &f->kld_max},         {"top1", false, 1, &f->top1},
-        {"ppl.source", false, 1e300, &f->ppl_source}, {"ppl.output", false, 1e300, &f->ppl_output},
-        {"floor.kld", false, 1e6, &f->floor_kld},     {"weights.kld", false, 1e6, &f->weights_kld},
-    };
-    if (!fp8q_json_is_object(results))
-        return bad_member(what, "results", "an object", err);
-    const char *acts = fp8q_json_string(fp8q_json_get(results, "acts"), "");
-    if (strcmp(acts, "dynamic") != 0 && strcmp(acts, "none") != 0)
-        return bad_member(what, "results.acts", "\"dynamic\" or \"none\"", err);
+    double by_token;
+    const char *acts = fp8q_json_string(fp8q_json_get(root, "acts"), "");
+    if (!*acts || strlen(acts) >= sizeof(f->acts))
+        return bad_member(what, "acts", "a short word such as \"dynamic\"", err);
     snprintf(f->acts, sizeof(f->acts), "%s", acts);
-    if (!fp8q_json_uint(fp8q_json_get(results, "tokens"), &f->tokens) || f->tokens == 0)
-        return bad_member(what, "results.tokens", "a positive integer", err);
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
-        FP8Q_TRY(read_number(results, numbers[i].member, numbers[i].required, 0, numbers[i].high,
-                             what, numbers[i].out, err));
-    FP8Q_TRY(read_number(results, "delta_ln_ppl", false, -1e6, 1e6, what, &f->delta_ln_ppl, err));
-    return read_samples(f, fp8q_json_get(results, "samples"), what, err);
+    if (!fp8q_json_uint(fp8q_json_get(root, "tokens"), &f->tokens) || f->tokens == 0)
+        return bad_member(what, "tokens", "a positive integer", err);
+    FP8Q_TRY(read_number(root, "kld.mean", true, 0, 1e6, what, &f->kld, err));
+    FP8Q_TRY(read_number(root, "kld.se", false, 0, 1e6, what, &f->kld_se, err));
+    FP8Q_TRY(read_number(root, "kld.se_by_token", false, 0, 1e6, what, &by_token, err));
+    if (isnan(f->kld_se))
+        f->kld_se = by_token;
+    FP8Q_TRY(read_number(root, "top1", false, 0, 1, what, &f->top1, err));
+    FP8Q_TRY(read_number(root, "ppl.source", false, 0, 1e300, what, &f->ppl_source, err));
+    FP8Q_TRY(read_number(root, "ppl.output", false, 0, 1e300, what, &f->ppl_output, err));
+    FP8Q_TRY(read_number(root, "ppl.dln", false, -1e6, 1e6, what, &f->delta_ln_ppl, err));
+    FP8Q_TRY(read_row(root, "activations-only", what, &f->floor_kld, err));
+    FP8Q_TRY(read_row(root, "weights-only", what, &f->weights_kld, err));
+    FP8Q_TRY(read_row(root, "requantized-ue8m0", what, &f->requant_kld, err));
+    return read_samples(f, fp8q_json_get(root, "samples"), what, err);
 }
 
 static int read_root(struct fp8q_evidence *e, const struct fp8q_json *root, const char *what,
@@ -230,7 +231,7 @@ static int read_root(struct fp8q_evidence *e, const struct fp8q_json *root, cons
     FP8Q_TRY(read_fingerprint(root, "fingerprints.output", what, &e->output, err));
     FP8Q_TRY(read_fingerprint(root, "fingerprints.inputs", what, &e->inputs, err));
     e->has_eval = strcmp(e->kind, "eval") == 0;
-    return e->has_eval ? read_eval(&e->eval, fp8q_json_get(root, "results"), what, err) : FP8Q_OK;
+    return e->has_eval ? read_eval(&e->eval, root, what, err) : FP8Q_OK;
 }
 
 int fp8q_evidence_parse(const char *text, size_t len, const char *what,
@@ -278,48 +279,6 @@ static void write_fingerprint(struct fp8q_jsonw *w, const char *key, struct fp8q
     fp8q_jsonw_string(w, key, f.known ? text : NULL);
 }
 
-static void write_pair(struct fp8q_jsonw *w, const char *key, const char *name, double value)
-{
-    if (isnan(value))
-        return;
-    fp8q_jsonw_open(w, key, '{');
-    fp8q_jsonw_number(w, name, value);
-    fp8q_jsonw_close(w, '}');
-}
-
-static void write_eval(struct fp8q_jsonw *w, const struct fp8q_eval_figures *f)
-{
-    fp8q_jsonw_open(w, "results", '{');
-    fp8q_jsonw_string(w, "acts", f->acts);
-    fp8q_jsonw_uint(w, "tokens", f->tokens);
-    fp8q_jsonw_open(w, "kld", '{');
-    fp8q_jsonw_number(w, "mean", f->kld_mean);
-    fp8q_jsonw_number(w, "se", f->kld_se);
-    fp8q_jsonw_number(w, "median", f->kld_median);
-    fp8q_jsonw_number(w, "p99", f->kld_p99);
-    fp8q_jsonw_number(w, "max", f->kld_max);
-    fp8q_jsonw_close(w, '}');
-    fp8q_jsonw_number(w, "top1", f->top1);
-    fp8q_jsonw_open(w, "ppl", '{');
-    fp8q_jsonw_number(w, "source", f->ppl_source);
-    fp8q_jsonw_number(w, "output", f->ppl_output);
-    fp8q_jsonw_close(w, '}');
-    fp8q_jsonw_number(w, "delta_ln_ppl", f->delta_ln_ppl);
-    write_pair(w, "floor", "kld", f->floor_kld);
-    write_pair(w, "weights", "kld", f->weights_kld);
-    fp8q_jsonw_open(w, "samples", '[');
-    for (size_t i = 0; i < f->n_samples; i++) {
-        fp8q_jsonw_open(w, NULL, '{');
-        fp8q_jsonw_uint(w, "tokens", f->samples[i].tokens);
-        fp8q_jsonw_number(w, "kld", f->samples[i].kld);
-        if (!isnan(f->samples[i].floor_kld))
-            fp8q_jsonw_number(w, "floor", f->samples[i].floor_kld);
-        fp8q_jsonw_close(w, '}');
-    }
-    fp8q_jsonw_close(w, ']');
-    fp8q_jsonw_close(w, '}');
-}
-
 void fp8q_evidence_write(struct fp8q_jsonw *w, const struct fp8q_evidence *evidence)
 {
     char created[FP8Q_TIME_TEXT];
@@ -334,6 +293,4 @@ void fp8q_evidence_write(struct fp8q_jsonw *w, const struct fp8q_evidence *evide
     write_fingerprint(w, "output", evidence->output);
     write_fingerprint(w, "inputs", evidence->inputs);
     fp8q_jsonw_close(w, '}');
-    if (evidence->has_eval)
-        write_eval(w, &evidence->eval);
 }

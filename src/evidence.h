@@ -18,23 +18,25 @@ struct fp8q_fingerprint {
     uint32_t crc32;
 };
 
-/* One sample of an eval; NAN: not measured.  */
-struct fp8q_eval_sample {
-    uint64_t tokens; /* scored ones, at least 1 */
-    double kld;      /* mean over its tokens */
-    double floor_kld;
+/* One sample of an eval; no tokens: none of it was scored.  */
+struct fp8q_evidence_sample {
+    uint64_t tokens;
+    double kld; /* mean over its tokens */
 };
 
-/* What one eval run found; NAN: not measured.  Means are over scored tokens, KLD in nats.  */
-struct fp8q_eval_figures {
-    char acts[16]; /* "dynamic" (W8A8 as served) or "none" (weight-only) */
+/* What one eval run found, as far as gate asks; NAN: not measured.  Means are over scored tokens,
+ * KLD in nats.  */
+struct fp8q_evidence_eval {
+    char acts[16]; /* how activations were treated: "dynamic" (as served), "none" (weight-only), ...
+                    */
     uint64_t tokens;
-    double kld_mean, kld_se, kld_median, kld_p99, kld_max; /* se: over samples */
-    double top1;                                           /* 0..1 */
+    double kld, kld_se; /* error with samples as units, or tokens where there is one sample */
+    double top1;        /* 0..1 */
     double ppl_source, ppl_output, delta_ln_ppl;
-    double floor_kld;   /* what dynamic activation quantization alone costs (eval --decompose) */
+    double floor_kld;   /* what quantizing activations alone costs (eval --decompose) */
     double weights_kld; /* what the weights alone cost */
-    struct fp8q_eval_sample *samples; /* owned; may be NULL */
+    double requant_kld; /* with scales requantized to powers of two (eval --requant-ue8m0) */
+    struct fp8q_evidence_sample *samples; /* owned; may be NULL */
     size_t n_samples;
 };
 
@@ -43,7 +45,7 @@ struct fp8q_evidence {
     int64_t created;                  /* seconds since 1970, UTC */
     struct fp8q_fingerprint source, output, inputs;
     bool has_eval; /* kind "eval" */
-    struct fp8q_eval_figures eval;
+    struct fp8q_evidence_eval eval;
 };
 
 /* Reads and checks a file.  FP8Q_E_FORMAT: not JSON, another schema or version, a figure out of its
@@ -55,9 +57,9 @@ int fp8q_evidence_parse(const char *text, size_t len, const char *what,
                         struct fp8q_evidence *evidence_out, struct fp8q_error *err);
 void fp8q_evidence_reset(struct fp8q_evidence *evidence);
 
-/* Writes the members of an evidence object (schema, kind, created, tool, stack, fingerprints and,
- * for eval, "results") into the open object of @w.  The caller adds what else it wants: readers
- * skip unknown members.  */
+/* Writes the members that every evidence has (schema, kind, created, tool, stack, fingerprints)
+ * into the open object of @w.  The caller adds the results: readers skip members that they do not
+ * know.  */
 void fp8q_evidence_write(struct fp8q_jsonw *w, const struct fp8q_evidence *evidence);
 
 /* RFC 3339 in UTC: "2026-01-31T23:59:59Z".  Parsing also takes fractions and numeric offsets.  */

@@ -56,34 +56,24 @@ static void what_is_written_reads_back(void **state)
 {
     (void)state;
     char kind[] = "eval", stack[] = "engine 1 on \"x\"", tool[] = "fp8q";
-    struct fp8q_eval_sample samples[2] = {{511, 0.007, 0.0028}, {300, 0.01, (double)NAN}};
     struct fp8q_evidence out = {.kind = kind,
                                 .stack = stack,
                                 .tool = tool,
                                 .created = 1769903999,
                                 .source = {true, 0x0000beef},
-                                .output = {true, 0xdeadbeef},
-                                .has_eval = true,
-                                .eval = {.acts = "dynamic",
-                                         .tokens = 811,
-                                         .kld_mean = 0.00735,
-                                         .kld_se = 0.0002,
-                                         .kld_median = (double)NAN,
-                                         .kld_p99 = 0.05,
-                                         .kld_max = 0.28,
-                                         .top1 = 0.965,
-                                         .ppl_source = 6.681,
-                                         .ppl_output = 6.746,
-                                         .delta_ln_ppl = -0.0097,
-                                         .floor_kld = 0.00289,
-                                         .weights_kld = (double)NAN,
-                                         .samples = samples,
-                                         .n_samples = 2}};
+                                .output = {true, 0xdeadbeef}};
     struct fp8q_jsonw w = {.indent = 1};
     struct fp8q_error err = {0};
     struct fp8q_evidence in;
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_evidence_write(&w, &out);
+    fp8q_jsonw_string(&w, "acts", "dynamic");
+    fp8q_jsonw_uint(&w, "tokens", 811);
+    fp8q_jsonw_raw(&w, "kld", "{\"mean\": 0.00735, \"se\": null, \"se_by_token\": 0.0002}");
+    fp8q_jsonw_raw(&w, "ppl", "{\"source\": 6.68, \"output\": 6.74, \"dln\": -0.0097}");
+    fp8q_jsonw_raw(&w, "rows", "{\"activations-only\": {\"kld\": {\"mean\": 0.00289}}}");
+    fp8q_jsonw_raw(&w, "samples",
+                   "[{\"tokens\": 811, \"kld\": 0.00735}, {\"tokens\": 0, \"kld\": null}]");
     fp8q_jsonw_close(&w, '}');
     assert_ok(fp8q_text_status(&w.text, &err), &err);
     assert_ok(fp8q_evidence_parse(w.text.data, w.text.len, "e.json", &in, &err), &err);
@@ -93,16 +83,17 @@ static void what_is_written_reads_back(void **state)
     assert_true(in.source.known && in.source.crc32 == 0xbeef);
     assert_true(in.output.known && in.output.crc32 == 0xdeadbeef);
     assert_false(in.inputs.known);
-    assert_true(in.eval.kld_mean == 0.00735 && in.eval.delta_ln_ppl == -0.0097);
-    assert_true(isnan(in.eval.kld_median) && isnan(in.eval.weights_kld));
+    assert_true(in.eval.kld == 0.00735 && in.eval.kld_se == 0.0002);
+    assert_true(in.eval.delta_ln_ppl == -0.0097 && in.eval.floor_kld == 0.00289);
+    assert_true(isnan(in.eval.top1) && isnan(in.eval.weights_kld));
     assert_int_equal(in.eval.n_samples, 2);
-    assert_true(in.eval.samples[0].floor_kld == 0.0028 && isnan(in.eval.samples[1].floor_kld));
+    assert_int_equal(in.eval.samples[1].tokens, 0);
     fp8q_evidence_reset(&in);
     fp8q_text_reset(&w.text);
 }
 
 #define HEAD "\"schema\":\"fp8q-evidence/1\",\"kind\":\"eval\",\"created\":\"2026-01-31T23:59:59Z\""
-#define EVAL(members) "{" HEAD ",\"results\":{" members "}}"
+#define EVAL(members) "{" HEAD "," members "}"
 
 static void what_is_wrong_is_named(void **state)
 {
@@ -119,10 +110,10 @@ static void what_is_wrong_is_named(void **state)
          "\"created\""},
         {"{" HEAD ",\"fingerprints\":{\"output\":\"12\"}}", "fingerprints.output"},
         {"{" HEAD ",\"fingerprints\":{\"output\":17}}", "fingerprints.output"},
-        {"{" HEAD "}", "results"},
-        {EVAL(""), "results.acts"},
-        {EVAL("\"acts\":\"none\",\"tokens\":0"), "results.tokens"},
-        {EVAL("\"acts\":\"none\",\"tokens\":1.5"), "results.tokens"},
+        {"{" HEAD "}", "acts"},
+        {EVAL("\"acts\":7"), "acts"},
+        {EVAL("\"acts\":\"none\",\"tokens\":0"), "tokens"},
+        {EVAL("\"acts\":\"none\",\"tokens\":1.5"), "tokens"},
         {EVAL("\"acts\":\"none\",\"tokens\":5"), "kld.mean"},
         {EVAL("\"acts\":\"none\",\"tokens\":5,\"kld\":{\"mean\":null}"), "kld.mean"},
         {EVAL("\"acts\":\"none\",\"tokens\":5,\"kld\":{\"mean\":-0.1}"), "kld.mean"},
