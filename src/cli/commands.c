@@ -6,5 +6,6 @@
 
 const struct cli_command *const cli_commands[] = {
     &cli_command_compare,
+    &cli_command_eval,
     NULL,
 };

@@ -8,5 +8,6 @@
 #include "cli.h"
 
 extern const struct cli_command cli_command_compare;
+extern const struct cli_command cli_command_eval;
 
 #endif
