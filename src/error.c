@@ -33,6 +33,22 @@ int fp8q_fail(struct fp8q_error *err, enum fp8q_status status, const char *id, c
     return status;
 }
 
+static const char *reason_of_posix(int result, const char *buf)
+{
+    return result == 0 ? buf : "unknown error";
+}
+
+static const char *reason_of_gnu(const char *result, const char *buf)
+{
+    (void)buf; /* may have been left unused */
+    return result;
+}
+
+/* strerror_r returns int by POSIX and char * in glibc with _GNU_SOURCE.  */
+#define STRERROR_R(errnum, buf, size)                                                              \
+    _Generic(strerror_r(errnum, buf, size), int: reason_of_posix, default: reason_of_gnu)(         \
+        strerror_r(errnum, buf, size), buf)
+
 int fp8q_fail_errno(struct fp8q_error *err, int errnum, const char *fmt, ...)
 {
     enum fp8q_status status = errnum == ENOMEM ? FP8Q_E_NOMEM : FP8Q_E_IO;
@@ -42,11 +58,9 @@ int fp8q_fail_errno(struct fp8q_error *err, int errnum, const char *fmt, ...)
     va_end(args);
     if (err) {
         size_t len = strlen(err->message);
-        char reason[128];
-        /* strerror_r has two signatures; the XSI one is selected by _POSIX_C_SOURCE.  */
-        if (strerror_r(errnum, reason, sizeof(reason)) != 0)
-            snprintf(reason, sizeof(reason), "error %d", errnum);
-        snprintf(err->message + len, sizeof(err->message) - len, ": %s", reason);
+        char reason[128] = "";
+        snprintf(err->message + len, sizeof(err->message) - len, ": %s",
+                 STRERROR_R(errnum, reason, sizeof(reason)));
     }
     return status;
 }

@@ -57,9 +57,11 @@ static bool lower_is_better(const struct task_check *c)
     return c->own && c->own->lower_is_better;
 }
 
-/* @loss is (base - quant), turned over where lower scores are better.  */
+/* @loss is (base - quant), turned over where lower scores are better.  @pairs: how many items only
+ * the base and only the quantized model solved, so that the number needed can be told better; else
+ * NULL.  */
 static int add_loss(const struct task_check *c, struct fp8q_interval loss, double base,
-                    double quant, uint64_t n, const char *method)
+                    double quant, uint64_t n, const uint64_t *pairs, const char *method)
 {
     char message[400], needed[80] = "";
     double margin = margin_for(c, base);
@@ -70,7 +72,8 @@ static int add_loss(const struct task_check *c, struct fp8q_interval loss, doubl
     if (check.verdict == FP8Q_VERDICT_PASS && n < c->policy->min_items) {
         check.verdict = FP8Q_VERDICT_INCONCLUSIVE;
         check.n_needed = c->policy->min_items;
-    }
+    } else if (check.verdict == FP8Q_VERDICT_INCONCLUSIVE && pairs)
+        check.n_needed = fp8q_pairs_needed(n, pairs[0], pairs[1], c->tail, margin);
     if (check.n_needed)
         snprintf(needed, sizeof(needed), "; about %llu would decide",
                  (unsigned long long)check.n_needed);
@@ -121,10 +124,10 @@ static int check_binary(const struct task_check *c)
         base_only += b[i].score > q[i].score;
         quant_only += q[i].score > b[i].score;
     }
-    struct fp8q_interval loss = lower_is_better(c)
-                                    ? fp8q_paired_binary(n, quant_only, base_only, c->tail)
-                                    : fp8q_paired_binary(n, base_only, quant_only, c->tail);
-    return add_loss(c, loss, mean_score(c->task->base), mean_score(c->task->quant), n,
+    const uint64_t pairs[2] = {lower_is_better(c) ? quant_only : base_only,
+                               lower_is_better(c) ? base_only : quant_only};
+    struct fp8q_interval loss = fp8q_paired_binary(n, pairs[0], pairs[1], c->tail);
+    return add_loss(c, loss, mean_score(c->task->base), mean_score(c->task->quant), n, pairs,
                     "exact, paired (Clopper-Pearson)");
 }
 
@@ -148,7 +151,7 @@ static int check_scores(const struct task_check *c)
     free(loss);
     free(clusters);
     FP8Q_TRY(status);
-    return add_loss(c, interval, mean_score(base), mean_score(quant), n,
+    return add_loss(c, interval, mean_score(base), mean_score(quant), n, NULL,
                     base->clustered ? "bootstrap, paired, by cluster" : "bootstrap, paired");
 }
 
@@ -179,7 +182,7 @@ static int check_aggregates(const struct task_check *c)
         loss = lower_is_better(c) ? fp8q_unpaired_means(q->mean, q->se, b->mean, b->se, c->tail)
                                   : fp8q_unpaired_means(b->mean, b->se, q->mean, q->se, c->tail);
     }
-    return add_loss(c, loss, b->mean, q->mean, n, method);
+    return add_loss(c, loss, b->mean, q->mean, n, NULL, method);
 }
 
 /* ---- log-probabilities --------------------------------------------------------------------- */

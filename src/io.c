@@ -268,6 +268,24 @@ int fp8q_mkdir(const char *path, struct fp8q_error *err)
     return FP8Q_OK;
 }
 
+int fp8q_make_parents(const char *dir, const char *relative, struct fp8q_error *err)
+{
+    char *path = fp8q_join(dir, relative);
+    if (!path)
+        return fp8q_fail_nomem(err);
+    int status = FP8Q_OK;
+    struct stat st;
+    for (char *slash = strchr(path + strlen(dir) + 1, '/'); slash && status == FP8Q_OK;
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (lstat(path, &st) != 0)
+            status = fp8q_mkdir(path, err);
+        *slash = '/';
+    }
+    free(path);
+    return status;
+}
+
 int fp8q_rename(const char *from, const char *to, struct fp8q_error *err)
 {
     struct fp8q_shown a, b;

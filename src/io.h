@@ -44,6 +44,8 @@ int fp8q_write_file(const char *path, const void *data, size_t len, struct fp8q_
 int fp8q_copy_file(const char *from, const char *to, struct fp8q_error *err);
 
 int fp8q_mkdir(const char *path, struct fp8q_error *err);
+/* Creates the directories between @dir and the file @relative that are not there yet.  */
+int fp8q_make_parents(const char *dir, const char *relative, struct fp8q_error *err);
 int fp8q_rename(const char *from, const char *to, struct fp8q_error *err);
 /* rename() that fails with FP8Q_E_ARG "dst-exists" when @to exists.  */
 int fp8q_rename_new(const char *from, const char *to, struct fp8q_error *err);

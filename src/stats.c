@@ -118,24 +118,63 @@ double fp8q_mcnemar(uint64_t a, uint64_t b)
     return a + b == 0 || p > 1 ? 1 : p;
 }
 
-/* The largest share * (2*split - 1) that both bounds allow.  */
-static double largest_difference(struct fp8q_interval share, double split)
+/* P(X - Y <= @seen) where of @n pairs X fall to base only and Y to quant only, with probabilities
+ * whose sum is @share and whose difference is @difference: over all numbers of discordant pairs
+ * within 9 standard deviations, which leaves less than 1e-15 out.  */
+static double split_tail(uint64_t n, double seen, double share, double difference)
 {
-    double lean = 2 * split - 1;
-    return lean > 0 ? share.high * lean : share.low * lean;
+    double total = (double)n, mean = total * share, sd = sqrt(total * share * (1 - share));
+    double p = share > 0 ? (share + difference) / (2 * share) : 0.5, sum = 0;
+    double first = floor(mean - 9 * sd - 3), last = ceil(mean + 9 * sd + 3);
+    for (double d = first > 0 ? first : 0; d <= last && d <= total; d++) {
+        double k = floor((seen + d) / 2);
+        double log_mass = log_gamma(total + 1) - log_gamma(d + 1) - log_gamma(total - d + 1);
+        log_mass += (d > 0 ? d * log(share) : 0) + (d < total ? (total - d) * log1p(-share) : 0);
+        if (k >= 0)
+            sum += exp(log_mass) * fp8q_binomial_cdf((uint64_t)k, (uint64_t)d, p > 1 ? 1 : p);
+    }
+    return sum;
+}
+
+/* p-value of "the true difference is at least @difference" (Berger and Boos 1994): the worst over
+ * the shares of discordant pairs within their own interval, plus what that interval may miss.  */
+static double difference_p_value(uint64_t n, uint64_t base_only, uint64_t quant_only, double tail,
+                                 double difference)
+{
+    enum { STEPS = 8 };
+    double missed = tail / 10, worst = 0;
+    struct fp8q_interval share = fp8q_proportion(base_only + quant_only, n, missed / 2);
+    double low = share.low > fabs(difference) ? share.low : fabs(difference);
+    double seen = (double)base_only - (double)quant_only;
+    for (int i = 0; i <= STEPS && low <= share.high; i++) {
+        double p = split_tail(n, seen, low + (share.high - low) * i / STEPS, difference);
+        worst = p > worst ? p : worst;
+    }
+    return worst + missed;
+}
+
+static double paired_upper(uint64_t n, uint64_t base_only, uint64_t quant_only, double tail)
+{
+    double low = ((double)base_only - (double)quant_only) / (double)n, high = 1;
+    if (difference_p_value(n, base_only, quant_only, tail, high) > tail)
+        return high;
+    while (high - low > 1e-9) {
+        double mid = 0.5 * (low + high);
+        if (difference_p_value(n, base_only, quant_only, tail, mid) > tail)
+            low = mid;
+        else
+            high = mid;
+    }
+    return high;
 }
 
 struct fp8q_interval fp8q_paired_binary(uint64_t n, uint64_t base_only, uint64_t quant_only,
                                         double tail)
 {
-    uint64_t discordant = base_only + quant_only;
-    struct fp8q_interval share = fp8q_proportion(discordant, n, tail / 5), split = {0, 0, 1};
-    if (discordant > 0)
-        split = fp8q_proportion(base_only, discordant, tail * 4 / 5);
     return (struct fp8q_interval){
         ((double)base_only - (double)quant_only) / (double)n,
-        -largest_difference(share, 1 - split.low),
-        largest_difference(share, split.high),
+        -paired_upper(n, quant_only, base_only, tail),
+        paired_upper(n, base_only, quant_only, tail),
     };
 }
 
@@ -290,4 +329,39 @@ uint64_t fp8q_items_needed(struct fp8q_interval interval, uint64_t n, double lim
         return 0;
     double items = ceil((double)n * (half / room) * (half / room));
     return items < 1e18 ? (uint64_t)items : 0;
+}
+
+enum { MAX_PAIRS = 1000000 }; /* sums over pairs take time; beyond any benchmark */
+
+/* Whether the same shares among @items items lie on one side of the limit.  */
+static bool pairs_decide(uint64_t items, double base_share, double quant_share, double tail,
+                         double limit)
+{
+    uint64_t base_only = (uint64_t)llround(base_share * (double)items);
+    uint64_t quant_only = (uint64_t)llround(quant_share * (double)items);
+    if (base_only + quant_only > items)
+        quant_only = items - base_only;
+    return difference_p_value(items, base_only, quant_only, tail, limit) <= tail ||
+           difference_p_value(items, quant_only, base_only, tail, -limit) <= tail;
+}
+
+uint64_t fp8q_pairs_needed(uint64_t n, uint64_t base_only, uint64_t quant_only, double tail,
+                           double limit)
+{
+    double b = (double)base_only / (double)n, q = (double)quant_only / (double)n;
+    uint64_t low = n, high = n;
+    while (!pairs_decide(high, b, q, tail, limit)) {
+        low = high;
+        high *= 2;
+        if (high > MAX_PAIRS)
+            return 0;
+    }
+    while (high - low > 1 + high / 100) {
+        uint64_t mid = low + (high - low) / 2;
+        if (pairs_decide(mid, b, q, tail, limit))
+            high = mid;
+        else
+            low = mid;
+    }
+    return high;
 }

@@ -197,24 +197,30 @@ float fp8q_weights_scale(const struct fp8q_weights *w, uint64_t row, uint64_t co
     return w->scales[(matrix * w->grid_rows + r) * w->grid_cols + c];
 }
 
+void fp8q_weights_decode(const struct fp8q_weights *w, const struct fp8q_kernel *kernel,
+                         uint64_t row, uint64_t n_rows, uint64_t col, uint64_t n_cols,
+                         const uint8_t *codes, float *out)
+{
+    uint64_t step = w->scaling == FP8Q_SCALING_BLOCK ? FP8Q_BLOCK : n_cols;
+    for (uint64_t r = 0; r < n_rows; r++)
+        for (uint64_t c = 0, m; c < n_cols; c += m) {
+            m = step - (w->scaling == FP8Q_SCALING_BLOCK ? (col + c) % step : 0);
+            m = n_cols - c < m ? n_cols - c : m;
+            size_t at = (size_t)(r * n_cols + c);
+            kernel->decode[FP8Q_FLOAT_F32](out + at, codes + at, (size_t)m,
+                                           fp8q_weights_scale(w, row + r, col + c));
+        }
+}
+
 int fp8q_weights_read(const struct fp8q_weights *w, const struct fp8q_kernel *kernel, uint64_t row,
                       uint64_t n_rows, void *raw, float *out, struct fp8q_error *err)
 {
     uint64_t size = fp8q_dtype_bits(w->tensor->dtype) / 8;
     size_t n = (size_t)(n_rows * w->n_cols);
     FP8Q_TRY(fp8q_ckpt_read(w->ckpt, w->tensor, row * w->n_cols * size, raw, n * size, err));
-    if (w->scaling == FP8Q_SCALING_NONE) {
+    if (w->scaling == FP8Q_SCALING_NONE)
         kernel->to_f32[w->from](out, raw, n);
-        return FP8Q_OK;
-    }
-    uint64_t step = w->scaling == FP8Q_SCALING_BLOCK ? FP8Q_BLOCK : w->n_cols;
-    const uint8_t *codes = raw;
-    for (uint64_t r = 0; r < n_rows; r++)
-        for (uint64_t c = 0; c < w->n_cols; c += step) {
-            size_t at = (size_t)(r * w->n_cols + c);
-            size_t m = (size_t)(w->n_cols - c < step ? w->n_cols - c : step);
-            kernel->decode[FP8Q_FLOAT_F32](out + at, codes + at, m,
-                                           fp8q_weights_scale(w, row + r, c));
-        }
+    else
+        fp8q_weights_decode(w, kernel, row, n_rows, 0, w->n_cols, raw, out);
     return FP8Q_OK;
 }

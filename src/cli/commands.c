@@ -5,7 +5,12 @@
 #include "commands.h"
 
 const struct cli_command *const cli_commands[] = {
-    &cli_command_compare,
+    &cli_cmd_quantize,
+    &cli_cmd_finish,
+    &cli_cmd_dequantize,
+    &cli_cmd_families,
+    &cli_cmd_compare,
     &cli_command_eval,
+    &cli_cmd_gate,
     NULL,
 };

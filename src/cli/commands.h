@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * commands.h - the commands that commands.c lists, each defined in cmd_<name>.c.
+ * commands.h - the commands; each is one cmd_NAME.c.
  */
 #ifndef FP8Q_CLI_COMMANDS_H
 #define FP8Q_CLI_COMMANDS_H
 
 #include "cli.h"
 
-extern const struct cli_command cli_command_compare;
+extern const struct cli_command cli_cmd_quantize, cli_cmd_finish, cli_cmd_verify, cli_cmd_inspect,
+    cli_cmd_dequantize, cli_cmd_families;
+extern const struct cli_command cli_cmd_compare, cli_cmd_gate;
 extern const struct cli_command cli_command_eval;
 
 #endif

@@ -61,7 +61,7 @@ static uint32_t shift_nearest_even(uint32_t bits, unsigned shift)
 
 /* From 2^-6 up, code and F32 bits differ by the bias and by 20 bits of mantissa, and a carry out of
  * the mantissa is the next exponent, as it must be.  Below, the code counts steps of 2^-9: with
- * x = m * 2^(e - 150), x / 2^-9 = m * 2^-(141 - e).  From a shift of 26 on that is below 1/2.  */
+ * x = m * 2^(e - 150), x / 2^-9 = m * 2^-(141 - e).  From a shift of 25 on that is below 1/2.  */
 uint8_t fp8q_e4m3_from_f32(float x)
 {
     uint32_t bits = bits_of(x), magnitude = bits & 0x7FFFFFFF, exponent = magnitude >> 23;
@@ -71,7 +71,7 @@ uint8_t fp8q_e4m3_from_f32(float x)
     else if (exponent >= 121) {
         code = shift_nearest_even(magnitude, 20) - ((127 - 7) << 3);
         code = code > 0x7E ? 0x7E : code;
-    } else if (exponent >= 116)
+    } else if (exponent >= 117)
         code = shift_nearest_even((magnitude & 0x7FFFFF) | 0x800000, 141 - exponent);
     return (uint8_t)(bits >> 31 << 7 | code);
 }
@@ -114,7 +114,7 @@ uint16_t fp8q_f16_from_f32(float x)
         half = 0x7C00;
     else if (exponent >= 113)
         half = shift_nearest_even(magnitude, 13) - ((127 - 15) << 10);
-    else if (exponent >= 101)
+    else if (exponent >= 102)
         half = shift_nearest_even((magnitude & 0x7FFFFF) | 0x800000, 126 - exponent);
     return (uint16_t)(bits >> 31 << 15 | half);
 }

@@ -8,6 +8,7 @@ import numpy as np
 import scipy
 import statsmodels
 from scipy import stats
+from scipy.optimize import brentq
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.proportion import proportion_confint
 
@@ -26,12 +27,35 @@ def proportion(k, n, tail):
     return float(other[0]), float(other[1])
 
 
+def split_tail(n, seen, share, difference):
+    d = np.arange(n + 1)
+    k = np.floor((seen + d) / 2)
+    p = min(1.0, (share + difference) / (2 * share)) if share > 0 else 0.5
+    return float((stats.binom.pmf(d, n, share) * stats.binom.cdf(k, d, p)).sum())
+
+
+def p_value(n, b, q, tail, difference, steps=8):
+    missed = tail / 10
+    low, high = proportion(b + q, n, missed / 2)
+    low = max(low, abs(difference))
+    shares = [low + (high - low) * i / steps for i in range(steps + 1)] if low <= high else []
+    return max([split_tail(n, b - q, s, difference) for s in shares], default=0) + missed
+
+
+def upper(n, b, q, tail):
+    low, high = (b - q) / n, 1.0
+    if p_value(n, b, q, tail, high) > tail:
+        return 1.0
+    bound = brentq(lambda m: p_value(n, b, q, tail, m) - tail, low, high, xtol=1e-10)
+    # The maximum over the grid of shares is the maximum over a fine one, up to rounding.
+    fine = p_value(n, b, q, tail, bound, 400)
+    assert abs(fine - p_value(n, b, q, tail, bound)) < 2e-4, (n, b, q, fine, p_value(n, b, q, tail, bound))
+    return bound
+
+
 def paired(n, b, q, tail):
-    """The bound of stats.h, from scipy's Clopper-Pearson intervals."""
-    share = proportion(b + q, n, tail / 5)
-    split = proportion(b, b + q, tail * 4 / 5) if b + q else (0.0, 1.0)
-    largest = lambda s: (share[1] if 2 * s - 1 > 0 else share[0]) * (2 * s - 1)
-    return -largest(1 - split[0]), largest(split[1])
+    """The bound of stats.h, from scipy's binomial distribution and Clopper-Pearson interval."""
+    return -upper(n, q, b, tail), upper(n, b, q, tail)
 
 
 def unpaired(bk, bn, qk, qn, tail):

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * convert.c - drives the stages, and decides what a run still has to do.
+ */
+#include "convert.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "io.h"
+#include "mem.h"
+#include "record.h"
+
+static uint64_t output_size(const struct fp8q_plan *plan)
+{
+    uint64_t size = 0;
+    for (size_t i = 0; i < plan->n_shards; i++)
+        size += i == plan->sidecar ? 0 : plan->shards[i].size_bytes + plan->shards[i].scale_bytes;
+    return size;
+}
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+struct sized {
+    size_t shard;
+    uint64_t bytes;
+};
+
+static int by_size(const void *a, const void *b)
+{
+    const struct sized *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    return x->shard < y->shard ? -1 : 1;
+}
+
+/* Largest shard first, each to the part that has least so far.  */
+int fp8q_part_shards(const struct fp8q_plan *plan, unsigned part, unsigned n_parts, bool *mine,
+                     struct fp8q_error *err)
+{
+    struct sized *order = fp8q_array(plan->n_shards, sizeof(*order));
+    uint64_t *load = fp8q_array(n_parts, sizeof(*load));
+    if (!order || !load) {
+        free(order);
+        free(load);
+        return fp8q_fail_nomem(err);
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < plan->n_shards; i++) {
+        mine[i] = false;
+        if (i != plan->sidecar)
+            order[n++] = (struct sized){i, plan->shards[i].size_bytes};
+    }
+    qsort(order, n, sizeof(*order), by_size);
+    for (size_t i = 0; i < n; i++) {
+        unsigned least = 0;
+        for (unsigned p = 1; p < n_parts; p++)
+            if (load[p] < load[least])
+                least = p;
+        load[least] += order[i].bytes;
+        mine[order[i].shard] = least + 1 == part;
+    }
+    free(order);
+    free(load);
+    return FP8Q_OK;
+}
+
+/* ---- what is left to do ---------------------------------------------------------------------- */
+
+static bool shard_is_there(const struct fp8q_plan *plan, size_t shard, const struct fp8q_outdir *out)
+{
+    struct stat st;
+    char *path = fp8q_join(out->partial, plan->shards[shard].name);
+    bool there = path && lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+                 (uint64_t)st.st_size == plan->shards[shard].size_bytes;
+    free(path);
+    return there;
+}
+
+/* Skips other parts' shards and those that an earlier run completed.  */
+static int choose_shards(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
+                         const struct fp8q_outdir *out, bool *skip, size_t *resumed_out,
+                         struct fp8q_error *err)
+{
+    struct fp8q_results results;
+    *resumed_out = 0;
+    if (o->n_parts) {
+        FP8Q_TRY(fp8q_part_shards(plan, o->part, o->n_parts, skip, err));
+        for (size_t i = 0; i < plan->n_shards; i++)
+            skip[i] = !skip[i];
+    }
+    FP8Q_TRY(fp8q_results_create(plan, &results, err));
+    int status = FP8Q_OK;
+    for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++) {
+        bool found = false;
+        if (i == plan->sidecar || skip[i])
+            continue;
+        if (o->resume || o->n_parts)
+            status = fp8q_record_read(plan, i, out->work, &results, NULL, &found, err);
+        if (found && shard_is_there(plan, i, out)) {
+            skip[i] = true;
+            ++*resumed_out;
+        }
+    }
+    fp8q_results_reset(&results);
+    return status;
+}
+
+static int make_directories(const struct fp8q_plan *plan, const struct fp8q_outdir *out,
+                            struct fp8q_error *err)
+{
+    for (size_t i = 0; i < plan->n_shards; i++)
+        FP8Q_TRY(fp8q_make_parents(out->partial, plan->shards[i].name, err));
+    return FP8Q_OK;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static const char *const round_to_nearest = "{\"method\": \"nearest-even\"}";
+
+static int run(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
+               const struct fp8q_outdir *out, struct fp8q_convert_result *result,
+               struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    bool *skip = fp8q_array(plan->n_shards, sizeof(*skip));
+    if (!skip)
+        return fp8q_fail_nomem(err);
+    int status = choose_shards(plan, o, out, skip, &result->resumed_shards, err);
+    if (status == FP8Q_OK)
+        status = make_directories(plan, out, err);
+    if (status == FP8Q_OK)
+        status = fp8q_stream(plan,
+                             &(struct fp8q_stream_options){.kernel = o->kernel,
+                                                           .progress = o->progress,
+                                                           .out_dir = out->partial,
+                                                           .record_dir = out->work,
+                                                           .skip = skip},
+                             err);
+    if (status == FP8Q_OK && !o->n_parts)
+        status = fp8q_finish(plan, o->request, out, round_to_nearest, &result->finish, warnings, err);
+    if (status == FP8Q_OK)
+        status = fp8q_check_cancel(err);
+    free(skip);
+    return status;
+}
+
+int fp8q_convert(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
+                 struct fp8q_convert_result *result, struct fp8q_warnings *warnings,
+                 struct fp8q_error *err)
+{
+    struct fp8q_outdir out;
+    struct fp8q_text state = {0};
+    *result = (struct fp8q_convert_result){.complete = o->n_parts == 0};
+    enum fp8q_outdir_use use = o->n_parts  ? FP8Q_OUTDIR_PART
+                               : o->resume ? FP8Q_OUTDIR_RESUME
+                                           : FP8Q_OUTDIR_FRESH;
+    int status = fp8q_outdir_check(plan->ckpt, o->destination, o->overwrite, err);
+    if (status == FP8Q_OK)
+        status = fp8q_request_state(plan, o->request, o->n_parts, &state, err);
+    if (status == FP8Q_OK)
+        status = fp8q_outdir_open(plan->ckpt, o->destination, state.data,
+                                  o->n_parts ? 0 : output_size(plan), use, o->overwrite, &out, err);
+    fp8q_text_reset(&state);
+    FP8Q_TRY(status);
+    status = run(plan, o, &out, result, warnings, err);
+    if (status != FP8Q_OK) {
+        fp8q_outdir_abandon(&out);
+        return status;
+    }
+    if (o->n_parts) {
+        fp8q_outdir_leave(&out);
+        return FP8Q_OK;
+    }
+    return fp8q_outdir_commit(&out, err);
+}
+
+int fp8q_convert_state(const char *destination, struct fp8q_json **json_out,
+                       struct fp8q_request *request_out, uint64_t *n_parts_out,
+                       struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    char *data = NULL;
+    size_t len = strlen(destination);
+    *json_out = NULL;
+    while (len > 1 && destination[len - 1] == '/')
+        len--;
+    char *path = malloc(len + 64);
+    if (!path)
+        return fp8q_fail_nomem(err);
+    memcpy(path, destination, len);
+    strcpy(path + len, ".partial/.fp8q/state.json");
+    int status = FP8Q_OK;
+    if (fp8q_read_file(path, (uint64_t)1 << 30, &data, &len, NULL) != FP8Q_OK)
+        status = fp8q_fail(err, FP8Q_E_EVIDENCE, "no-parts",
+                           "%s: no part of a conversion to it has been run",
+                           fp8q_show(&shown, destination));
+    if (status == FP8Q_OK)
+        status = fp8q_json_parse(data, len, 0, path, json_out, err);
+    if (status == FP8Q_OK)
+        status = fp8q_request_parse(fp8q_json_get(*json_out, "request"), request_out, err);
+    if (status == FP8Q_OK && !fp8q_json_uint(fp8q_json_get(*json_out, "parts"), n_parts_out))
+        status = fp8q_fail(err, FP8Q_E_FORMAT, "state", "%s: has no number of parts", path);
+    free(data);
+    free(path);
+    return status;
+}
+
+int fp8q_convert_finish(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
+                        struct fp8q_convert_result *result, struct fp8q_warnings *warnings,
+                        struct fp8q_error *err)
+{
+    struct fp8q_outdir out;
+    struct fp8q_text state = {0};
+    *result = (struct fp8q_convert_result){.complete = true};
+    FP8Q_TRY(fp8q_outdir_check(plan->ckpt, o->destination, o->overwrite, err));
+    FP8Q_TRY(fp8q_request_state(plan, o->request, o->n_parts, &state, err));
+    int status = fp8q_outdir_open(plan->ckpt, o->destination, state.data, 0, FP8Q_OUTDIR_PART,
+                                  o->overwrite, &out, err);
+    fp8q_text_reset(&state);
+    FP8Q_TRY(status);
+    status = fp8q_finish(plan, o->request, &out, round_to_nearest, &result->finish, warnings, err);
+    if (status != FP8Q_OK) {
+        fp8q_outdir_leave(&out); /* the parts stay */
+        return status;
+    }
+    return fp8q_outdir_commit(&out, err);
+}

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * select.c - decides keep or quantize for every tensor: role, family, shape, patterns, groups.
+ */
+#include "select.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "mem.h"
+#include "parts.h"
+#include "patterns.h"
+#include "role.h"
+
+const char *fp8q_reason_name(enum fp8q_reason reason)
+{
+    static const char *const names[FP8Q_N_REASONS] = {
+        [FP8Q_WHY_NORM] = "norm",
+        [FP8Q_WHY_BIAS] = "bias",
+        [FP8Q_WHY_EMBEDDING] = "embedding",
+        [FP8Q_WHY_LM_HEAD] = "lm_head",
+        [FP8Q_WHY_VISION] = "vision",
+        [FP8Q_WHY_PROJECTOR] = "projector",
+        [FP8Q_WHY_ACTION] = "action",
+        [FP8Q_WHY_ROUTER] = "router",
+        [FP8Q_WHY_CONV] = "conv",
+        [FP8Q_WHY_LINEAR_ATTENTION] = "linear-attention",
+        [FP8Q_WHY_MTP] = "mtp",
+        [FP8Q_WHY_SMALL] = "small",
+        [FP8Q_WHY_RAGGED] = "ragged",
+        [FP8Q_WHY_RAGGED_GROUP] = "ragged-group",
+        [FP8Q_WHY_EXPERTS_UNSUPPORTED] = "experts-unsupported",
+        [FP8Q_WHY_NOT_FLOAT] = "not-float",
+        [FP8Q_WHY_UNCLASSIFIED] = "unclassified",
+        [FP8Q_WHY_ALREADY_FP8] = "already-fp8",
+        [FP8Q_WHY_SCALE] = "scale",
+        [FP8Q_WHY_IGNORED] = "ignored",
+        [FP8Q_WHY_IGNORED_GROUP] = "ignored-group",
+        [FP8Q_WHY_NOT_LIKE] = "not-in-like",
+        [FP8Q_WHY_BACKBONE] = "backbone",
+        [FP8Q_WHY_EXPERT] = "expert",
+        [FP8Q_WHY_EXPERT_STACKED] = "expert-stacked",
+        [FP8Q_WHY_EXPERT_SPLIT] = "expert-split",
+        [FP8Q_WHY_INCLUDED] = "included",
+        [FP8Q_WHY_LIKE] = "like"};
+    return names[reason];
+}
+
+bool fp8q_float_of(enum fp8q_dtype dtype, enum fp8q_float *float_out)
+{
+    *float_out = dtype == FP8Q_BF16  ? FP8Q_FLOAT_BF16
+                 : dtype == FP8Q_F16 ? FP8Q_FLOAT_F16
+                                     : FP8Q_FLOAT_F32;
+    return dtype == FP8Q_BF16 || dtype == FP8Q_F16 || dtype == FP8Q_F32;
+}
+
+/* ---- already quantized ----------------------------------------------------------------------- */
+
+const struct fp8q_tensor *fp8q_scale_owner(const struct fp8q_ckpt *ckpt, const char *name)
+{
+    static const char *const endings[] = {"_scale_inv", "_scale"};
+    size_t len = strlen(name);
+    for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++) {
+        size_t end = strlen(endings[i]);
+        if (len <= end || strcmp(name + len - end, endings[i]) != 0)
+            continue;
+        char *owner = strndup(name, len - end);
+        const struct fp8q_tensor *t = owner ? fp8q_ckpt_find(ckpt, owner) : NULL;
+        free(owner);
+        return t && t->dtype == FP8Q_F8_E4M3 ? t : NULL;
+    }
+    return NULL;
+}
+
+bool fp8q_already_quantized(const struct fp8q_ckpt *ckpt, const char **what_out)
+{
+    static const char *const places[] = {"quantization_config", "text_config.quantization_config",
+                                         "compression_config"};
+    *what_out = NULL;
+    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+        const struct fp8q_json *q = fp8q_json_path(ckpt->config, places[i]);
+        if (fp8q_json_is_object(q)) {
+            *what_out = fp8q_json_string(fp8q_json_get(q, "quant_method"), "quantized");
+            return true;
+        }
+    }
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        const struct fp8q_tensor *t = &ckpt->tensors[i];
+        const char *n = t->name;
+        size_t len = strlen(n);
+        if (t->dtype == FP8Q_F8_E4M3 && t->n_elems > 0)
+            *what_out = "F8_E4M3 weights";
+        else if (len > 8 && strcmp(n + len - 8, ".qweight") == 0)
+            *what_out = "packed integer weights";
+        else if (len > 14 && strcmp(n + len - 14, ".weight_packed") == 0)
+            *what_out = "packed weights";
+        else if (len > 7 && strcmp(n + len - 7, "_blocks") == 0 && t->dtype == FP8Q_U8)
+            *what_out = "MXFP4 blocks";
+        else if (strstr(n, ".weight.absmax") || strstr(n, ".weight.quant_state"))
+            *what_out = "bitsandbytes weights";
+        if (*what_out)
+            return true;
+    }
+    return false;
+}
+
+/* ---- one tensor, by itself ------------------------------------------------------------------- */
+
+struct context {
+    const struct fp8q_ckpt *ckpt;
+    const struct fp8q_select_options *options;
+    struct fp8q_selection *selection;
+    struct fp8q_warnings *warnings;
+    struct fp8q_parts_config parts;
+};
+
+static bool is_weight_name(const char *name)
+{
+    size_t len = strlen(name);
+    return len > 7 && strcmp(name + len - 7, ".weight") == 0;
+}
+
+/* The family's answer for stacked 3-D experts; names end without ".weight".  */
+static bool decide_stack(const struct context *c, const struct fp8q_tensor *t,
+                         struct fp8q_decision *d)
+{
+    size_t layer = fp8q_family_layer(c->selection->family, t->name);
+    const char *rest = t->name + layer;
+    bool gate_up = strcmp(rest, "mlp.experts.gate_up_proj") == 0 ||
+                   strcmp(rest, "feed_forward.experts.gate_up_proj") == 0;
+    bool down = strcmp(rest, "mlp.experts.down_proj") == 0 ||
+                strcmp(rest, "feed_forward.experts.down_proj") == 0;
+    if (!layer || t->ndim != 3 || !(gate_up || down))
+        return false;
+    enum fp8q_experts experts = c->selection->family->experts;
+    d->quantize = experts == FP8Q_EXPERTS_STACKED || experts == FP8Q_EXPERTS_SPLIT;
+    d->reason = !d->quantize                      ? FP8Q_WHY_EXPERTS_UNSUPPORTED
+                : experts == FP8Q_EXPERTS_STACKED ? FP8Q_WHY_EXPERT_STACKED
+                                                  : FP8Q_WHY_EXPERT_SPLIT;
+    d->linear = true;
+    d->group = (struct fp8q_linear){.entry = "experts",
+                                    .group_len = layer + (size_t)(strstr(rest, "experts.") - rest) + 8,
+                                    .fused = true,
+                                    .expert = true};
+    if (d->quantize && !fp8q_stack_layout_fits(&c->parts, experts, gate_up, t->shape)) {
+        d->quantize = false;
+        d->reason = FP8Q_WHY_EXPERTS_UNSUPPORTED;
+    }
+    return true;
+}
+
+/* Whether the shape lets blocks serve it: the last two sizes and all logical parts multiples of 128.  */
+static bool is_aligned(const struct context *c, const struct fp8q_tensor *t,
+                       const struct fp8q_decision *d)
+{
+    if (t->ndim == 3)
+        return fp8q_stack_aligned(c->selection->family->experts, t->name, t->shape);
+    if (t->shape[0] % FP8Q_BLOCK || t->shape[1] % FP8Q_BLOCK)
+        return false;
+    return !d->linear || fp8q_parts_aligned(&c->parts, t->name, t->shape[0]);
+}
+
+static void decide_shape(const struct context *c, const struct fp8q_tensor *t,
+                         struct fp8q_decision *d)
+{
+    d->scheme = c->options->scheme;
+    if (!d->quantize || d->scheme != FP8Q_SCHEME_BLOCK || is_aligned(c, t, d))
+        return;
+    if (c->options->ragged == FP8Q_RAGGED_KEEP) {
+        d->quantize = false;
+        d->reason = FP8Q_WHY_RAGGED;
+    } else if (c->options->ragged == FP8Q_RAGGED_CHANNEL && t->ndim == 2) {
+        d->scheme = FP8Q_SCHEME_CHANNEL;
+    }
+}
+
+static void decide(const struct context *c, const struct fp8q_tensor *t, struct fp8q_decision *d)
+{
+    enum fp8q_float from;
+    bool is_fp8 = t->dtype == FP8Q_F8_E4M3;
+    *d = (struct fp8q_decision){.reason = FP8Q_WHY_UNCLASSIFIED};
+    if (fp8q_scale_owner(c->ckpt, t->name)) {
+        d->reason = FP8Q_WHY_SCALE;
+        return;
+    }
+    if (fp8q_role(c->selection->family, t->name, t->ndim, &d->reason, &d->tower))
+        return;
+    if (is_fp8 && !c->options->requantize) {
+        d->reason = FP8Q_WHY_ALREADY_FP8;
+        return;
+    }
+    if (!fp8q_float_of(t->dtype, &from) && !is_fp8) {
+        d->reason = FP8Q_WHY_NOT_FLOAT;
+        return;
+    }
+    d->reason = FP8Q_WHY_UNCLASSIFIED;
+    if (decide_stack(c, t, d)) {
+        decide_shape(c, t, d);
+        return;
+    }
+    if (t->ndim != 2 || !is_weight_name(t->name))
+        return;
+    char *module = strndup(t->name, fp8q_module_len(t->name));
+    d->linear = module && fp8q_family_linear(c->selection->family, module, &d->group);
+    free(module);
+    if (!d->linear)
+        return;
+    d->quantize = true;
+    d->reason = d->group.expert ? FP8Q_WHY_EXPERT : FP8Q_WHY_BACKBONE;
+    decide_shape(c, t, d);
+}
+
+/* Kept by a rule that --include or --no-default-ignore can lift: a 2-D float weight of a linear.  */
+static bool can_be_included(const struct fp8q_tensor *t, const struct fp8q_decision *d)
+{
+    enum fp8q_float from;
+    switch (d->reason) {
+    case FP8Q_WHY_NORM:
+    case FP8Q_WHY_BIAS:
+    case FP8Q_WHY_EMBEDDING:
+    case FP8Q_WHY_CONV:
+    case FP8Q_WHY_SMALL:
+    case FP8Q_WHY_SCALE:
+    case FP8Q_WHY_RAGGED:
+        return false;
+    default:
+        return !d->quantize && t->ndim == 2 && is_weight_name(t->name) &&
+               fp8q_float_of(t->dtype, &from);
+    }
+}
+
+static void include(const struct context *c, const struct fp8q_tensor *t, struct fp8q_decision *d)
+{
+    d->quantize = true;
+    d->reason = FP8Q_WHY_INCLUDED;
+    decide_shape(c, t, d);
+}
+
+/* ---- patterns -------------------------------------------------------------------------------- */
+
+static int apply_patterns(const struct context *c, struct fp8q_pattern_set *set,
+                          struct fp8q_error *err)
+{
+    struct fp8q_selection *s = c->selection;
+    for (size_t i = 0; i < c->ckpt->n_tensors; i++) {
+        const struct fp8q_tensor *t = &c->ckpt->tensors[i];
+        struct fp8q_decision *d = &s->decisions[i];
+        bool included, ignored;
+        FP8Q_TRY(fp8q_pattern_set_match(set, t->name, d, &ignored, &included, err));
+        if ((included || c->options->no_default_ignore) && can_be_included(t, d))
+            include(c, t, d);
+        if (ignored && d->quantize) {
+            d->quantize = false;
+            d->reason = FP8Q_WHY_IGNORED;
+        }
+    }
+    return FP8Q_OK;
+}
+
+/* A tower that becomes FP8 is the worst silent accident, so it needs its own word.  */
+static int refuse_towers(const struct context *c, struct fp8q_error *err)
+{
+    size_t n = 0;
+    const char *first = NULL;
+    for (size_t i = 0; i < c->ckpt->n_tensors; i++)
+        if (c->selection->decisions[i].tower && c->selection->decisions[i].quantize && n++ == 0)
+            first = c->ckpt->tensors[i].name;
+    struct fp8q_shown shown;
+    if (n == 0 || c->options->allow_tower)
+        return FP8Q_OK;
+    return fp8q_fail(err, FP8Q_E_POLICY, "tower-touched",
+                     "%zu tensor%s of a vision or audio tower would be quantized, the first is "
+                     "\"%s\"; narrow the pattern, add --ignore, or say --allow-tower",
+                     n, n == 1 ? "" : "s", fp8q_show(&shown, first));
+}
+
+/* ---- fused groups ---------------------------------------------------------------------------- */
+
+/* Same group: same linear entry and same leading bytes of the name.  */
+static int compare_group(const struct context *c, size_t a, size_t b)
+{
+    const struct fp8q_linear *ga = &c->selection->decisions[a].group;
+    const struct fp8q_linear *gb = &c->selection->decisions[b].group;
+    size_t n = ga->group_len < gb->group_len ? ga->group_len : gb->group_len;
+    int order = strncmp(c->ckpt->tensors[a].name, c->ckpt->tensors[b].name, n);
+    if (order)
+        return order;
+    if (ga->group_len != gb->group_len)
+        return ga->group_len < gb->group_len ? -1 : 1;
+    if (ga->expert && gb->expert)
+        return 0;
+    return ga->entry < gb->entry ? -1 : ga->entry > gb->entry;
+}
+
+static int compare_group_r(const void *a, const void *b, void *context)
+{
+    return compare_group(context, *(const size_t *)a, *(const size_t *)b);
+}
+
+/* Keeps the members @first..@end-1 (indices in @order) whole if one of them must stay.  */
+static int settle_group(const struct context *c, const size_t *order, size_t first, size_t end,
+                        struct fp8q_error *err)
+{
+    struct fp8q_decision *d = c->selection->decisions;
+    size_t n_quantize = 0, cause = SIZE_MAX;
+    bool any_channel = false;
+    for (size_t i = first; i < end; i++) {
+        const struct fp8q_decision *m = &d[order[i]];
+        n_quantize += m->quantize;
+        any_channel |= m->quantize && m->scheme == FP8Q_SCHEME_CHANNEL;
+        if (!m->quantize && cause == SIZE_MAX)
+            cause = order[i];
+    }
+    for (size_t i = first; i < end && any_channel; i++) /* engines want one scheme in a group */
+        d[order[i]].scheme = FP8Q_SCHEME_CHANNEL;
+    if (n_quantize == 0 || cause == SIZE_MAX)
+        return FP8Q_OK;
+
+    bool user = d[cause].reason == FP8Q_WHY_IGNORED;
+    struct fp8q_shown a, b;
+    const char *kept = NULL;
+    for (size_t i = first; i < end; i++)
+        if (d[order[i]].quantize) {
+            kept = c->ckpt->tensors[order[i]].name;
+            d[order[i]].quantize = false;
+            d[order[i]].reason = user ? FP8Q_WHY_IGNORED_GROUP : FP8Q_WHY_RAGGED_GROUP;
+        }
+    fp8q_show(&a, c->ckpt->tensors[cause].name);
+    fp8q_show(&b, kept);
+    if (c->options->strict)
+        return fp8q_fail(err, FP8Q_E_MISMATCH, "group-split",
+                         "\"%s\" stays (%s), which would split its fused group with \"%s\"", a.text,
+                         fp8q_reason_name(d[cause].reason), b.text);
+    return fp8q_warn(c->warnings, err, "group-split",
+                     "\"%s\" stays (%s); engines load it together with \"%s\"%s, so all %zu of the "
+                     "group stay",
+                     a.text, fp8q_reason_name(d[cause].reason), b.text,
+                     end - first > 2 ? " and others" : "", end - first);
+}
+
+static int settle_groups(struct context *c, struct fp8q_error *err)
+{
+    size_t n = 0;
+    size_t *order = fp8q_array(c->ckpt->n_tensors, sizeof(*order));
+    if (!order)
+        return fp8q_fail_nomem(err);
+    for (size_t i = 0; i < c->ckpt->n_tensors; i++)
+        if (c->selection->decisions[i].linear && c->selection->decisions[i].group.fused)
+            order[n++] = i;
+    qsort_r(order, n, sizeof(*order), compare_group_r, c);
+    int status = FP8Q_OK;
+    for (size_t first = 0, end; first < n && status == FP8Q_OK; first = end) {
+        for (end = first + 1; end < n && compare_group(c, order[first], order[end]) == 0; end++)
+            ;
+        status = settle_group(c, order, first, end, err);
+    }
+    free(order);
+    return status;
+}
+
+/* ---- the same selection as another checkpoint ------------------------------------------------ */
+
+static int apply_like(const struct context *c, struct fp8q_error *err)
+{
+    const struct fp8q_ckpt *like = c->options->like;
+    struct fp8q_selection *s = c->selection;
+    struct fp8q_shown shown;
+    size_t n_like = 0, n_found = 0;
+    const char *lacking = NULL;
+    for (size_t i = 0; i < like->n_tensors; i++) {
+        const struct fp8q_tensor *t = &like->tensors[i];
+        if (t->dtype != FP8Q_F8_E4M3)
+            continue;
+        n_like++;
+        if (fp8q_ckpt_find(c->ckpt, t->name) || fp8q_split_source(c->ckpt, t->name))
+            n_found++;
+        else if (!lacking)
+            lacking = t->name;
+    }
+    if (lacking)
+        return fp8q_fail(err, FP8Q_E_MISMATCH, "like-lacking",
+                         "%zu of the %zu quantized tensors of --like %s are not in the source, the "
+                         "first is \"%s\"",
+                         n_like - n_found, n_like, like->path, fp8q_show(&shown, lacking));
+    for (size_t i = 0; i < c->ckpt->n_tensors; i++) {
+        const struct fp8q_tensor *t = &c->ckpt->tensors[i];
+        struct fp8q_decision *d = &s->decisions[i];
+        const struct fp8q_tensor *other = fp8q_ckpt_find(like, t->name);
+        bool wanted = other ? other->dtype == FP8Q_F8_E4M3 : fp8q_split_in(like, t->name);
+        enum fp8q_float from;
+        if (wanted && !d->quantize) {
+            if (!fp8q_float_of(t->dtype, &from) || t->ndim != 2)
+                return fp8q_fail(err, FP8Q_E_MISMATCH, "like-impossible",
+                                 "\"%s\" is quantized in --like but cannot be here (%s, %u-D)",
+                                 fp8q_show(&shown, t->name), fp8q_dtype_name(t->dtype), t->ndim);
+            d->quantize = true;
+            d->scheme = c->options->scheme;
+        }
+        if (d->quantize)
+            d->reason = wanted ? FP8Q_WHY_LIKE : FP8Q_WHY_NOT_LIKE;
+        d->quantize = d->quantize && wanted;
+    }
+    return FP8Q_OK;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static int warn_about_family(const struct context *c, struct fp8q_error *err)
+{
+    const struct fp8q_selection *s = c->selection;
+    struct fp8q_shown shown;
+    if (s->known_family)
+        return FP8Q_OK;
+    if (s->model_type)
+        return fp8q_warn(c->warnings, err, "unknown-family",
+                         "model_type \"%s\" is not in the family table (`fp8q families`): only names "
+                         "that are plainly a decoder's linears are quantized",
+                         fp8q_show(&shown, s->model_type));
+    if (c->ckpt->config)
+        return fp8q_warn(c->warnings, err, "unknown-family",
+                         "config.json has no model_type: only names that are plainly a decoder's "
+                         "linears are quantized");
+    return FP8Q_OK;
+}
+
+int fp8q_select(const struct fp8q_ckpt *ckpt, const struct fp8q_select_options *options,
+                struct fp8q_selection *selection_out, struct fp8q_warnings *warnings,
+                struct fp8q_error *err)
+{
+    struct fp8q_selection *s = selection_out;
+    *s = (struct fp8q_selection){0};
+    s->family = fp8q_family_of(ckpt->config, &s->model_type, &s->known_family);
+    s->decisions = fp8q_array(ckpt->n_tensors, sizeof(*s->decisions));
+    if (!s->decisions)
+        return fp8q_fail_nomem(err);
+    struct context c = {.ckpt = ckpt, .options = options, .selection = s, .warnings = warnings};
+    c.parts = fp8q_parts_config_of(ckpt->config);
+
+    struct fp8q_pattern_set *set = NULL;
+    int status = warn_about_family(&c, err);
+    for (size_t i = 0; i < ckpt->n_tensors && status == FP8Q_OK; i++)
+        decide(&c, &ckpt->tensors[i], &s->decisions[i]);
+    if (status == FP8Q_OK)
+        status = fp8q_pattern_set_create(options, &set, err);
+    if (status == FP8Q_OK)
+        status = apply_patterns(&c, set, err);
+    if (status == FP8Q_OK)
+        status = fp8q_pattern_set_lint(set, ckpt, s, options, warnings, err);
+    if (status == FP8Q_OK)
+        status = options->like ? apply_like(&c, err) : settle_groups(&c, err);
+    if (status == FP8Q_OK)
+        status = refuse_towers(&c, err);
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        s->n_quantize += s->decisions[i].quantize;
+    fp8q_pattern_set_free(set);
+    if (status != FP8Q_OK)
+        fp8q_selection_reset(s);
+    return status;
+}
+
+void fp8q_selection_reset(struct fp8q_selection *s)
+{
+    free(s->decisions);
+    *s = (struct fp8q_selection){0};
+}

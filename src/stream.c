@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * stream.c - workers, open files, and the end of each shard.
+ */
+#include "stream.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "io.h"
+#include "mem.h"
+#include "pool.h"
+#include "record.h"
+#include "stripe.h"
+
+/* A file that is open while stripes of it are left.  */
+struct open_file {
+    int fd;
+    char *path;
+    uint64_t stripes_left;
+};
+
+struct worker {
+    char *memory;
+    struct fp8q_weights weights; /* scales of the FP8 source at hand */
+    size_t weights_of;           /* its index, or SIZE_MAX */
+};
+
+struct stream {
+    const struct fp8q_plan *plan;
+    const struct fp8q_stream_options *options;
+    struct fp8q_results results;
+    pthread_mutex_t lock; /* guards the files and scales below */
+    struct open_file *sources, *outputs;
+    float **scales; /* by output shard, while it is open */
+    struct worker *workers;
+    unsigned n_workers;
+    uint64_t *stripes; /* numbers of the stripes to do */
+    uint64_t n_stripes;
+    uint32_t *source_crc, *output_crc; /* by stripe number */
+    float *tensor_amax;                /* by piece, for per-tensor scales */
+    _Atomic uint64_t done_bytes;
+    uint64_t total_bytes;
+};
+
+int fp8q_results_create(const struct fp8q_plan *plan, struct fp8q_results *results_out,
+                        struct fp8q_error *err)
+{
+    results_out->output_crc = fp8q_array(plan->n_tensors, sizeof(uint32_t));
+    results_out->source_crc = fp8q_array(plan->ckpt->n_tensors, sizeof(uint32_t));
+    if (results_out->output_crc && results_out->source_crc)
+        return FP8Q_OK;
+    fp8q_results_reset(results_out);
+    return fp8q_fail_nomem(err);
+}
+
+void fp8q_results_reset(struct fp8q_results *results)
+{
+    free(results->output_crc);
+    free(results->source_crc);
+    *results = (struct fp8q_results){0};
+}
+
+/* ---- shards open and close ------------------------------------------------------------------- */
+
+static uint32_t source_shard(const struct stream *s, const struct fp8q_piece *p)
+{
+    return s->plan->ckpt->tensors[p->source].shard;
+}
+
+static uint32_t output_shard(const struct stream *s, const struct fp8q_piece *p)
+{
+    return s->plan->tensors[p->output].shard == s->plan->sidecar
+               ? UINT32_MAX
+               : s->plan->tensors[p->output].shard;
+}
+
+/* Creates the shard, or takes over what a killed run left of it, with its full size reserved.  */
+static int open_output(struct stream *s, uint32_t shard, struct fp8q_error *err)
+{
+    const struct fp8q_out_shard *o = &s->plan->shards[shard];
+    struct open_file *f = &s->outputs[shard];
+    s->scales[shard] = fp8q_array(o->scale_bytes, 1);
+    f->path = fp8q_join(s->options->out_dir, o->name);
+    if (!s->scales[shard] || !f->path)
+        return fp8q_fail_nomem(err);
+    FP8Q_TRY(fp8q_remove_tree(f->path, err));
+    FP8Q_TRY(fp8q_create(f->path, &f->fd, err));
+    FP8Q_TRY(fp8q_reserve(f->fd, o->size_bytes, f->path, err));
+    return fp8q_pwrite(f->fd, o->header, (size_t)o->data_start, 0, f->path, err);
+}
+
+/* Opens what a stripe needs.  Called under the lock; the files stay open until their last stripe.  */
+static int acquire(struct stream *s, const struct fp8q_piece *p, struct fp8q_error *err)
+{
+    uint32_t in = source_shard(s, p), out = output_shard(s, p);
+    if (s->sources[in].fd < 0) {
+        FP8Q_TRY(fp8q_open_read(s->plan->ckpt->shards[in].path, NULL, &s->sources[in].fd, err));
+        FP8Q_TRY(fp8q_shard_unchanged(&s->plan->ckpt->shards[in], s->sources[in].fd, err));
+    }
+    return s->outputs[out].fd < 0 ? open_output(s, out, err) : FP8Q_OK;
+}
+
+/* ---- the end of a shard ---------------------------------------------------------------------- */
+
+/* Checksum of a whole tensor from those of its stripes.  */
+static uint32_t join_stripes(const struct fp8q_piece *p, const uint32_t *crc, uint64_t stripe_len,
+                             uint64_t total_len, uint32_t before)
+{
+    uint32_t joined = before;
+    for (uint64_t i = 0; i < p->n_stripes; i++) {
+        uint64_t at = i * stripe_len, left = total_len - at;
+        joined = fp8q_crc32_join(joined, crc[p->first_stripe + i], left < stripe_len ? left : stripe_len);
+    }
+    return joined;
+}
+
+static void join_piece(struct stream *s, const struct fp8q_piece *p, const float *scales)
+{
+    const struct fp8q_tensor *t = &s->plan->ckpt->tensors[p->source];
+    const struct fp8q_out_tensor *o = &s->plan->tensors[p->output];
+    bool kept = p->kind == FP8Q_OUT_KEPT;
+    uint64_t in_row = kept ? 1 : p->n_cols * (fp8q_dtype_bits(t->dtype) / 8);
+    uint64_t out_row = kept ? 1 : p->n_cols * (fp8q_dtype_bits(o->dtype) / 8);
+    uint64_t rows = kept ? FP8Q_COPY_BYTES : FP8Q_BLOCK;
+    uint64_t n_rows = kept ? p->n_cols : p->n_rows;
+    uint32_t *source = &s->results.source_crc[p->source];
+    *source = join_stripes(p, s->source_crc, rows * in_row, n_rows * in_row, *source);
+    s->results.output_crc[p->output] =
+        join_stripes(p, s->output_crc, rows * out_row, n_rows * out_row, 0);
+    if (p->scale != SIZE_MAX) {
+        const struct fp8q_out_tensor *scale = &s->plan->tensors[p->scale];
+        s->results.output_crc[p->scale] =
+            fp8q_crc32(0, (const char *)scales + p->scale_offset, (size_t)(scale->end - scale->begin));
+    }
+}
+
+static int write_inline_scales(const struct stream *s, uint32_t shard, struct fp8q_error *err)
+{
+    const struct fp8q_out_shard *o = &s->plan->shards[shard];
+    for (size_t i = o->first_piece; i < o->first_piece + o->n_pieces; i++) {
+        const struct fp8q_piece *p = &s->plan->pieces[i];
+        if (p->scale == SIZE_MAX)
+            continue;
+        const struct fp8q_out_tensor *t = &s->plan->tensors[p->scale];
+        FP8Q_TRY(fp8q_pwrite(s->outputs[shard].fd, (const char *)s->scales[shard] + p->scale_offset,
+                             (size_t)(t->end - t->begin), o->data_start + t->begin,
+                             s->outputs[shard].path, err));
+    }
+    return FP8Q_OK;
+}
+
+/* All stripes are written: scales, fsync, close, record.  */
+static int end_output(struct stream *s, uint32_t shard, struct fp8q_error *err)
+{
+    const struct fp8q_out_shard *o = &s->plan->shards[shard];
+    struct open_file *f = &s->outputs[shard];
+    for (size_t i = o->first_piece; i < o->first_piece + o->n_pieces; i++)
+        join_piece(s, &s->plan->pieces[i], s->scales[shard]);
+    if (s->plan->options.scales == FP8Q_SCALES_INLINE)
+        FP8Q_TRY(write_inline_scales(s, shard, err));
+    FP8Q_TRY(fp8q_fsync(f->fd, f->path, err));
+    FP8Q_TRY(fp8q_close(&f->fd, f->path, err));
+    FP8Q_TRY(fp8q_record_write(s->plan, shard, s->options->record_dir, &s->results,
+                               s->scales[shard], err));
+    free(s->scales[shard]);
+    s->scales[shard] = NULL;
+    return FP8Q_OK;
+}
+
+static int release(struct stream *s, const struct fp8q_piece *p, struct fp8q_error *err)
+{
+    uint32_t in = source_shard(s, p), out = output_shard(s, p);
+    pthread_mutex_lock(&s->lock);
+    bool last_in = --s->sources[in].stripes_left == 0;
+    bool last_out = --s->outputs[out].stripes_left == 0;
+    pthread_mutex_unlock(&s->lock);
+    if (last_in) {
+        FP8Q_TRY(fp8q_shard_unchanged(&s->plan->ckpt->shards[in], s->sources[in].fd, err));
+        FP8Q_TRY(fp8q_close(&s->sources[in].fd, s->plan->ckpt->shards[in].path, err));
+    }
+    return last_out ? end_output(s, out, err) : FP8Q_OK;
+}
+
+/* ---- one stripe ------------------------------------------------------------------------------ */
+
+static const struct fp8q_piece *piece_of(const struct fp8q_plan *plan, uint64_t stripe)
+{
+    size_t low = 0, high = plan->n_pieces;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (plan->pieces[middle].first_stripe <= stripe)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &plan->pieces[low]; /* pieces without stripes come before the one that has this number */
+}
+
+/* The scales of an FP8 source; one read for all stripes that this worker takes in a row.  */
+static int load_weights(struct stream *s, struct worker *w, const struct fp8q_piece *p,
+                        struct fp8q_error *err)
+{
+    const struct fp8q_tensor *t = &s->plan->ckpt->tensors[p->source];
+    if (t->dtype != FP8Q_F8_E4M3 || p->kind == FP8Q_OUT_KEPT || w->weights_of == p->source)
+        return FP8Q_OK;
+    fp8q_weights_reset(&w->weights);
+    w->weights_of = SIZE_MAX;
+    FP8Q_TRY(fp8q_weights_open(s->plan->ckpt, t->name, &w->weights, err));
+    w->weights_of = p->source;
+    return FP8Q_OK;
+}
+
+static struct fp8q_stripe_job make_job(struct stream *s, struct worker *w,
+                                       const struct fp8q_piece *p, uint64_t number)
+{
+    uint32_t in = source_shard(s, p), out = output_shard(s, p);
+    return (struct fp8q_stripe_job){
+        .plan = s->plan,
+        .piece = p,
+        .stripe = number - p->first_stripe,
+        .kernel = s->options->kernel,
+        .src_fd = s->sources[in].fd,
+        .src_path = s->plan->ckpt->shards[in].path,
+        .dst_fd = s->outputs[out].fd,
+        .dst_path = s->outputs[out].path,
+        .weights = w->weights_of == p->source ? &w->weights : NULL,
+        .memory = w->memory,
+        .scales = p->scale == SIZE_MAX
+                      ? NULL
+                      : (float *)(void *)((char *)s->scales[out] + p->scale_offset)};
+}
+
+static void report_progress(struct stream *s, const struct fp8q_piece *p)
+{
+    const struct fp8q_progress *progress = s->options->progress;
+    uint64_t size = s->plan->ckpt->tensors[p->source].size_bytes;
+    uint64_t done = atomic_fetch_add(&s->done_bytes, size / p->n_stripes);
+    if (progress)
+        progress->update(progress->ctx, s->plan->options.dequantize ? "dequantize" : "quantize", done,
+                         s->total_bytes);
+}
+
+static int run_stripe(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
+{
+    struct stream *s = ctx;
+    struct worker *w = &s->workers[worker];
+    uint64_t number = s->stripes[task];
+    const struct fp8q_piece *p = piece_of(s->plan, number);
+    pthread_mutex_lock(&s->lock);
+    int status = acquire(s, p, err);
+    pthread_mutex_unlock(&s->lock);
+    FP8Q_TRY(status);
+    FP8Q_TRY(load_weights(s, w, p, err));
+    struct fp8q_stripe_job job = make_job(s, w, p, number);
+    if (p->kind == FP8Q_OUT_KEPT) {
+        FP8Q_TRY(fp8q_stripe_copy(&job, err));
+    } else if (p->kind == FP8Q_OUT_FLOAT) {
+        FP8Q_TRY(fp8q_stripe_float(&job, err));
+    } else {
+        if (p->scheme == FP8Q_SCHEME_TENSOR) {
+            job.tensor_scale = fp8q_scale(s->tensor_amax[p - s->plan->pieces], FP8Q_SCALE_F32);
+            if (job.stripe == 0)
+                job.scales[0] = job.tensor_scale;
+        }
+        FP8Q_TRY(fp8q_stripe_quantize(&job, err));
+    }
+    s->source_crc[number] = job.source_crc;
+    s->output_crc[number] = job.output_crc;
+    report_progress(s, p);
+    return release(s, p, err);
+}
+
+/* Per-tensor scales need all of a tensor before its first code.  */
+static int measure_stripe(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
+{
+    struct stream *s = ctx;
+    uint64_t number = s->stripes[task];
+    const struct fp8q_piece *p = piece_of(s->plan, number);
+    float amax;
+    if (p->kind != FP8Q_OUT_CODES || p->scheme != FP8Q_SCHEME_TENSOR)
+        return FP8Q_OK;
+    pthread_mutex_lock(&s->lock);
+    int status = acquire(s, p, err);
+    pthread_mutex_unlock(&s->lock);
+    FP8Q_TRY(status);
+    FP8Q_TRY(load_weights(s, &s->workers[worker], p, err));
+    struct fp8q_stripe_job job = make_job(s, &s->workers[worker], p, number);
+    FP8Q_TRY(fp8q_stripe_amax_only(&job, &amax, err));
+    pthread_mutex_lock(&s->lock);
+    float *largest = &s->tensor_amax[p - s->plan->pieces];
+    *largest = amax > *largest ? amax : *largest;
+    pthread_mutex_unlock(&s->lock);
+    return FP8Q_OK;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+/* Counts what is to be done, by stripe and by file.  */
+static void list_stripes(struct stream *s)
+{
+    for (size_t i = 0; i < s->plan->n_pieces; i++) {
+        const struct fp8q_piece *p = &s->plan->pieces[i];
+        uint32_t out = output_shard(s, p);
+        if (s->options->skip[out])
+            continue;
+        for (uint64_t k = 0; k < p->n_stripes; k++)
+            s->stripes[s->n_stripes++] = p->first_stripe + k;
+        s->sources[source_shard(s, p)].stripes_left += p->n_stripes;
+        s->outputs[out].stripes_left += p->n_stripes;
+        if (p->n_stripes)
+            s->total_bytes += s->plan->ckpt->tensors[p->source].size_bytes;
+    }
+}
+
+/* Each worker can hold a source and an output open, and some more are open anyway.  */
+static unsigned thread_limit(unsigned threads)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+        rlim_t pairs = limit.rlim_cur > 24 ? (limit.rlim_cur - 16) / 4 : 1;
+        if (threads > pairs)
+            threads = (unsigned)pairs;
+    }
+    return threads;
+}
+
+static int open_stream(struct stream *s, struct fp8q_error *err)
+{
+    const struct fp8q_plan *plan = s->plan;
+    pthread_mutex_init(&s->lock, NULL);
+    s->n_workers = thread_limit(plan->threads);
+    s->sources = fp8q_array(plan->ckpt->n_shards, sizeof(*s->sources));
+    s->outputs = fp8q_array(plan->n_shards, sizeof(*s->outputs));
+    s->scales = fp8q_array(plan->n_shards, sizeof(*s->scales));
+    s->workers = fp8q_array(s->n_workers, sizeof(*s->workers));
+    s->stripes = fp8q_array(plan->n_stripes, sizeof(*s->stripes));
+    s->source_crc = fp8q_array(plan->n_stripes, sizeof(*s->source_crc));
+    s->output_crc = fp8q_array(plan->n_stripes, sizeof(*s->output_crc));
+    s->tensor_amax = fp8q_array(plan->n_pieces, sizeof(*s->tensor_amax));
+    for (size_t i = 0; s->sources && i < plan->ckpt->n_shards; i++)
+        s->sources[i].fd = -1;
+    for (size_t i = 0; s->outputs && i < plan->n_shards; i++)
+        s->outputs[i].fd = -1;
+    for (unsigned i = 0; s->workers && i < s->n_workers; i++)
+        s->workers[i].weights_of = SIZE_MAX;
+    if (!s->sources || !s->outputs || !s->scales || !s->workers || !s->stripes || !s->source_crc ||
+        !s->output_crc || !s->tensor_amax)
+        return fp8q_fail_nomem(err);
+    for (unsigned i = 0; i < s->n_workers; i++)
+        if (posix_memalign((void **)&s->workers[i].memory, 64,
+                           (size_t)(plan->stripe_bytes > FP8Q_COPY_BYTES ? plan->stripe_bytes
+                                                                         : FP8Q_COPY_BYTES)) != 0)
+            return fp8q_fail_nomem(err);
+    return fp8q_results_create(plan, &s->results, err);
+}
+
+static void close_stream(struct stream *s)
+{
+    for (size_t i = 0; s->sources && i < s->plan->ckpt->n_shards; i++)
+        (void)fp8q_close(&s->sources[i].fd, "", NULL);
+    for (size_t i = 0; i < s->plan->n_shards; i++) {
+        if (s->outputs) {
+            (void)fp8q_close(&s->outputs[i].fd, "", NULL); /* open only after a failure */
+            free(s->outputs[i].path);
+        }
+        if (s->scales)
+            free(s->scales[i]);
+    }
+    for (unsigned i = 0; s->workers && i < s->n_workers; i++) {
+        free(s->workers[i].memory);
+        fp8q_weights_reset(&s->workers[i].weights);
+    }
+    free(s->sources);
+    free(s->outputs);
+    free(s->scales);
+    free(s->workers);
+    free(s->stripes);
+    free(s->source_crc);
+    free(s->output_crc);
+    free(s->tensor_amax);
+    fp8q_results_reset(&s->results);
+    pthread_mutex_destroy(&s->lock);
+}
+
+/* Shards whose tensors are all empty have no stripe that could end them.  */
+static int write_empty_shards(struct stream *s, struct fp8q_error *err)
+{
+    for (uint32_t i = 0; i < s->plan->n_shards; i++) {
+        if (i == s->plan->sidecar || s->options->skip[i] || s->outputs[i].stripes_left > 0)
+            continue;
+        FP8Q_TRY(open_output(s, i, err));
+        FP8Q_TRY(end_output(s, i, err));
+    }
+    return FP8Q_OK;
+}
+
+int fp8q_stream(const struct fp8q_plan *plan, const struct fp8q_stream_options *options,
+                struct fp8q_error *err)
+{
+    struct stream s = {.plan = plan, .options = options};
+    int status = open_stream(&s, err);
+    if (status == FP8Q_OK) {
+        list_stripes(&s);
+        status = write_empty_shards(&s, err);
+    }
+    if (status == FP8Q_OK && plan->options.select.scheme == FP8Q_SCHEME_TENSOR)
+        status = fp8q_pool_run(s.n_workers, s.n_stripes, measure_stripe, &s, err);
+    if (status == FP8Q_OK)
+        status = fp8q_pool_run(s.n_workers, s.n_stripes, run_stripe, &s, err);
+    close_stream(&s);
+    return status;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * stripe.h - one stripe: 128 rows through read, amax, scale, encode, write.
+ *
+ * A stripe that does not fit the worker's memory is taken in panels of columns; bits and checksums are the
+ * same.  No allocation here.
+ */
+#ifndef FP8Q_STRIPE_H
+#define FP8Q_STRIPE_H
+
+#include "plan.h"
+#include "weights.h"
+
+/* Where a stripe comes from and goes to.  */
+struct fp8q_stripe_job {
+    const struct fp8q_plan *plan;
+    const struct fp8q_piece *piece;
+    uint64_t stripe; /* within the piece */
+    const struct fp8q_kernel *kernel;
+    int src_fd, dst_fd;
+    const char *src_path, *dst_path;
+    const struct fp8q_weights *weights; /* FP8 sources: how codes become values */
+    float *scales;       /* the piece's scales; this stripe fills its rows */
+    float tensor_scale;  /* FP8Q_SCHEME_TENSOR */
+    char *memory;        /* plan->stripe_bytes */
+    uint32_t source_crc, output_crc; /* results: checksums of the stripe's bytes */
+};
+
+int fp8q_stripe_copy(struct fp8q_stripe_job *job, struct fp8q_error *err);
+int fp8q_stripe_quantize(struct fp8q_stripe_job *job, struct fp8q_error *err);
+int fp8q_stripe_float(struct fp8q_stripe_job *job, struct fp8q_error *err);
+/* Reads only: the largest magnitude, as F32, for per-tensor scales.  */
+int fp8q_stripe_amax_only(struct fp8q_stripe_job *job, float *amax_out, struct fp8q_error *err);
+
+#endif
