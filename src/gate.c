@@ -40,7 +40,7 @@ int fp8q_verdict_status(enum fp8q_verdict verdict)
 
 /* ---- checks -------------------------------------------------------------------------------- */
 
-int fp8q_gate_add(struct fp8q_gate *gate, struct fp8q_check check, struct fp8q_error *err,
+int fp8q_gate_add(struct fp8q_gate *gate, struct fp8q_gate_check check, struct fp8q_error *err,
                   const char *id, const char *fmt, ...)
 {
     struct fp8q_error text;
@@ -62,10 +62,10 @@ int fp8q_gate_add(struct fp8q_gate *gate, struct fp8q_check check, struct fp8q_e
     return FP8Q_OK;
 }
 
-struct fp8q_check fp8q_check_of(unsigned tier, enum fp8q_verdict verdict)
+struct fp8q_gate_check fp8q_gate_check_of(unsigned tier, enum fp8q_verdict verdict)
 {
     const double none = (double)NAN;
-    return (struct fp8q_check){.tier = tier,
+    return (struct fp8q_gate_check){.tier = tier,
                                .verdict = verdict,
                                .observed = none,
                                .limit = none,
@@ -73,10 +73,10 @@ struct fp8q_check fp8q_check_of(unsigned tier, enum fp8q_verdict verdict)
                                .high = none};
 }
 
-struct fp8q_check fp8q_check_limit(unsigned tier, double estimate, double low, double high,
-                                   uint64_t n, double limit)
+struct fp8q_gate_check fp8q_gate_check_limit(unsigned tier, double estimate, double low,
+                                             double high, uint64_t n, double limit)
 {
-    struct fp8q_check check = fp8q_check_of(tier, FP8Q_VERDICT_PASS);
+    struct fp8q_gate_check check = fp8q_gate_check_of(tier, FP8Q_VERDICT_PASS);
     bool bounded = !isnan(low) && !isnan(high);
     check.observed = estimate;
     check.limit = limit;
@@ -99,13 +99,14 @@ static int check_verify(struct fp8q_gate *gate, const struct fp8q_gate_request *
     const struct fp8q_gate_facts *f = &r->facts;
     if (!f->verify_ran)
         return fp8q_gate_add(gate,
-                             fp8q_check_of(0, r->policy->verify_required ? FP8Q_VERDICT_MISSING
-                                                                         : FP8Q_VERDICT_SKIPPED),
+                             fp8q_gate_check_of(0, r->policy->verify_required
+                                                       ? FP8Q_VERDICT_MISSING
+                                                       : FP8Q_VERDICT_SKIPPED),
                              err, "verify", "the checkpoint was not verified");
     if (f->verify_status != FP8Q_OK)
-        return fp8q_gate_add(gate, fp8q_check_of(0, FP8Q_VERDICT_FAIL), err, "verify", "%s",
+        return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_FAIL), err, "verify", "%s",
                              f->verify_message ? f->verify_message : "verify found differences");
-    return fp8q_gate_add(gate, fp8q_check_of(0, FP8Q_VERDICT_PASS), err, "verify",
+    return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_PASS), err, "verify",
                          "every byte as planned");
 }
 
@@ -116,15 +117,15 @@ static int check_lock(struct fp8q_gate *gate, const struct fp8q_gate_request *r,
     struct fp8q_shown shown;
     if (!f->lock_given)
         return fp8q_gate_add(gate,
-                             fp8q_check_of(0, r->policy->lock_required ? FP8Q_VERDICT_MISSING
-                                                                       : FP8Q_VERDICT_SKIPPED),
+                             fp8q_gate_check_of(0, r->policy->lock_required ? FP8Q_VERDICT_MISSING
+                                                                            : FP8Q_VERDICT_SKIPPED),
                              err, "lock", "no lock file was given (--lock)");
     if (f->n_widened > 0)
-        return fp8q_gate_add(gate, fp8q_check_of(0, FP8Q_VERDICT_WIDENED), err, "lock",
+        return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_WIDENED), err, "lock",
                              "%zu quantized tensor%s beyond the lock, the first is \"%s\"",
                              f->n_widened, f->n_widened == 1 ? "" : "s",
-                             fp8q_show(&shown, f->widened[0]));
-    return fp8q_gate_add(gate, fp8q_check_of(0, FP8Q_VERDICT_PASS), err, "lock",
+                             fp8q_show(&shown, f->first_widened));
+    return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_PASS), err, "lock",
                          "the quantized set is within the lock%s",
                          f->n_narrowed ? "; some that it allows are not quantized" : "");
 }
@@ -136,16 +137,17 @@ static int check_fallback(struct fp8q_gate *gate, const struct fp8q_gate_request
     if (!f->fallback_given) {
         if (!r->policy->fallback_required)
             return FP8Q_OK;
-        return fp8q_gate_add(gate, fp8q_check_of(0, FP8Q_VERDICT_MISSING), err, "fallback",
+        return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_MISSING), err, "fallback",
                              "the policy requires the source or a dequantized copy (--source)");
     }
     if (f->fallback_matches)
-        return fp8q_gate_add(gate, fp8q_check_of(0, FP8Q_VERDICT_PASS), err, "fallback",
+        return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_PASS), err, "fallback",
                              "the source exists and is the one that the checkpoint was made of");
-    return fp8q_gate_add(
-        gate,
-        fp8q_check_of(0, r->policy->fallback_required ? FP8Q_VERDICT_FAIL : FP8Q_VERDICT_FOREIGN),
-        err, "fallback", "what --source names is not what the checkpoint was made of");
+    return fp8q_gate_add(gate,
+                         fp8q_gate_check_of(0, r->policy->fallback_required ? FP8Q_VERDICT_FAIL
+                                                                            : FP8Q_VERDICT_FOREIGN),
+                         err, "fallback",
+                         "what --source names is not what the checkpoint was made of");
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */

@@ -30,7 +30,7 @@ const char *fp8q_verdict_name(enum fp8q_verdict verdict);
 int fp8q_verdict_status(enum fp8q_verdict verdict);
 
 /* NAN: does not apply.  */
-struct fp8q_check {
+struct fp8q_gate_check {
     char *id, *message; /* owned; id: "eval.kld-vs-floor" */
     const char *method; /* static: how @low and @high were found; NULL: point comparison */
     unsigned tier;      /* 0 verify, 1 eval, 2 tasks */
@@ -45,8 +45,8 @@ struct fp8q_gate_facts {
     bool verify_ran;
     const char *verify_message; /* NULL if it passed */
     bool lock_given;
-    const char *const *widened; /* names quantized beyond the lock */
     size_t n_widened, n_narrowed;
+    const char *first_widened; /* a name quantized beyond the lock */
 
     struct fp8q_fingerprint output; /* of the checkpoint that is judged */
     struct fp8q_fingerprint source; /* as its manifest names it, or of --source */
@@ -73,7 +73,7 @@ struct fp8q_gate_request {
 };
 
 struct fp8q_gate {
-    struct fp8q_check *checks; /* in the order of tiers */
+    struct fp8q_gate_check *checks; /* in the order of tiers */
     size_t n_checks, cap;
     enum fp8q_verdict verdict;
 };
@@ -87,14 +87,14 @@ void fp8q_gate_reset(struct fp8q_gate *gate);
 /* ---- for gate*.c --------------------------------------------------------------------------- */
 
 /* Adds @check with a copy of its id and a message; strings of @check itself are ignored.  */
-int fp8q_gate_add(struct fp8q_gate *gate, struct fp8q_check check, struct fp8q_error *err,
+int fp8q_gate_add(struct fp8q_gate *gate, struct fp8q_gate_check check, struct fp8q_error *err,
                   const char *id, const char *fmt, ...) FP8Q_PRINTF(5, 6);
 /* A check without figures.  */
-struct fp8q_check fp8q_check_of(unsigned tier, enum fp8q_verdict verdict);
+struct fp8q_gate_check fp8q_gate_check_of(unsigned tier, enum fp8q_verdict verdict);
 /* Verdict of an interval against an upper limit; sets observed, limit, low, high and n_needed.
  * Without an interval (NAN bounds) the estimate decides.  */
-struct fp8q_check fp8q_check_limit(unsigned tier, double estimate, double low, double high,
-                                   uint64_t n, double limit);
+struct fp8q_gate_check fp8q_gate_check_limit(unsigned tier, double estimate, double low,
+                                             double high, uint64_t n, double limit);
 
 int fp8q_gate_eval(struct fp8q_gate *gate, const struct fp8q_gate_request *request,
                    struct fp8q_error *err);

@@ -106,20 +106,23 @@ static int kld_ratio(const struct eval_check *c, double *ratio_out, double *se_o
 static int add_limit(const struct eval_check *c, const char *id, const char *what, double estimate,
                      double se, double limit, const char *method)
 {
-    struct fp8q_check check = fp8q_check_limit(
+    struct fp8q_gate_check check = fp8q_gate_check_limit(
         1, estimate, estimate - c->z * se, estimate + c->z * se, c->evidence->eval.tokens, limit);
     check.method = isnan(se) ? NULL : method;
-    return fp8q_gate_add(c->gate, check, c->err, id, "%s is %.5g, the limit %.5g", what, estimate,
-                         limit);
+    if (isnan(se))
+        return fp8q_gate_add(c->gate, check, c->err, id, "%s: %.4g, limit %.4g", what, estimate,
+                             limit);
+    return fp8q_gate_add(c->gate, check, c->err, id, "%s: %.4g [%.4g, %.4g], limit %.4g", what,
+                         estimate, check.low, check.high, limit);
 }
 
 /* A limit that the policy sets and that nothing was measured for.  */
 static int add_unmeasured(const struct eval_check *c, const char *id, bool required,
                           const char *what)
 {
-    return fp8q_gate_add(c->gate,
-                         fp8q_check_of(1, required ? FP8Q_VERDICT_MISSING : FP8Q_VERDICT_SKIPPED),
-                         c->err, id, "%s", what);
+    return fp8q_gate_add(
+        c->gate, fp8q_gate_check_of(1, required ? FP8Q_VERDICT_MISSING : FP8Q_VERDICT_SKIPPED),
+        c->err, id, "%s", what);
 }
 
 static int check_baseline(const struct eval_check *c)
@@ -133,11 +136,11 @@ static int check_baseline(const struct eval_check *c)
         return add_unmeasured(c, id, p->baseline_required,
                               "no evidence of plain rounding to compare with (--baseline)");
     if (c->baseline->eval.kld == 0)
-        return fp8q_gate_add(
-            c->gate,
-            fp8q_check_of(1, c->evidence->eval.kld == 0 ? FP8Q_VERDICT_PASS : FP8Q_VERDICT_FAIL),
-            c->err, id, "plain rounding costs nothing, this costs a KLD of %.5g",
-            c->evidence->eval.kld);
+        return fp8q_gate_add(c->gate,
+                             fp8q_gate_check_of(1, c->evidence->eval.kld == 0 ? FP8Q_VERDICT_PASS
+                                                                              : FP8Q_VERDICT_FAIL),
+                             c->err, id, "plain rounding costs nothing, this costs a KLD of %.5g",
+                             c->evidence->eval.kld);
     FP8Q_TRY(kld_ratio(c, &ratio, &se, &method));
     return add_limit(c, id, "KLD in units of plain rounding", ratio, se, p->kld_vs_baseline,
                      method);
@@ -183,7 +186,7 @@ static int check_figures(const struct eval_check *c)
     const struct fp8q_policy *p = c->request->policy;
     const struct fp8q_evidence_eval *e = &c->evidence->eval;
     if (e->tokens < p->min_tokens) {
-        struct fp8q_check check = fp8q_check_of(1, FP8Q_VERDICT_INCONCLUSIVE);
+        struct fp8q_gate_check check = fp8q_gate_check_of(1, FP8Q_VERDICT_INCONCLUSIVE);
         check.n = e->tokens;
         check.n_needed = p->min_tokens;
         return fp8q_gate_add(c->gate, check, c->err, "eval.tokens",
@@ -242,7 +245,8 @@ static int check_baseline_use(struct fp8q_gate *gate, const struct fp8q_gate_req
         for (size_t j = 0; j < r->n_evidence; j++)
             used = used || find_baseline(r, &r->evidence[j]) == &r->baselines[i];
         if (!used)
-            FP8Q_TRY(fp8q_gate_add(gate, fp8q_check_of(1, FP8Q_VERDICT_FOREIGN), err, "baseline",
+            FP8Q_TRY(fp8q_gate_add(gate, fp8q_gate_check_of(1, FP8Q_VERDICT_FOREIGN), err,
+                                   "baseline",
                                    "%s: no evidence has its source, inputs and activations",
                                    fp8q_show(&shown, r->baselines[i].path)));
     }
@@ -258,9 +262,9 @@ static int check_evidence(struct fp8q_gate *gate, const struct fp8q_gate_request
     const char *reason;
     enum fp8q_verdict verdict = judge_evidence(e, r, &reason);
     if (verdict != FP8Q_VERDICT_PASS)
-        return fp8q_gate_add(gate, fp8q_check_of(1, verdict), err, "eval", "%s: %s",
+        return fp8q_gate_add(gate, fp8q_gate_check_of(1, verdict), err, "eval", "%s: %s",
                              fp8q_show(&shown, e->path), reason);
-    FP8Q_TRY(fp8q_gate_add(gate, fp8q_check_of(1, verdict), err, "eval",
+    FP8Q_TRY(fp8q_gate_add(gate, fp8q_gate_check_of(1, verdict), err, "eval",
                            "%s is about this checkpoint", fp8q_show(&shown, e->path)));
     size_t first = gate->n_checks;
     const struct eval_check check = {.gate = gate,
@@ -277,7 +281,7 @@ int fp8q_gate_eval(struct fp8q_gate *gate, const struct fp8q_gate_request *reque
                    struct fp8q_error *err)
 {
     if (request->n_evidence == 0 && request->policy->eval_required)
-        FP8Q_TRY(fp8q_gate_add(gate, fp8q_check_of(1, FP8Q_VERDICT_MISSING), err, "eval",
+        FP8Q_TRY(fp8q_gate_add(gate, fp8q_gate_check_of(1, FP8Q_VERDICT_MISSING), err, "eval",
                                "no evidence of an eval was given (--evidence)"));
     for (size_t i = 0; i < request->n_evidence; i++)
         FP8Q_TRY(check_evidence(gate, request, &request->evidence[i], err));

@@ -25,7 +25,7 @@ struct task_check {
     struct fp8q_error *err;
 };
 
-static int add(const struct task_check *c, struct fp8q_check check, const char *suffix,
+static int add(const struct task_check *c, struct fp8q_gate_check check, const char *suffix,
                const char *message)
 {
     char id[200];
@@ -35,7 +35,7 @@ static int add(const struct task_check *c, struct fp8q_check check, const char *
 
 static int add_verdict(const struct task_check *c, enum fp8q_verdict verdict, const char *message)
 {
-    return add(c, fp8q_check_of(2, verdict), "", message);
+    return add(c, fp8q_gate_check_of(2, verdict), "", message);
 }
 
 /* ---- margin -------------------------------------------------------------------------------- */
@@ -67,7 +67,8 @@ static int add_loss(const struct task_check *c, struct fp8q_interval loss, doubl
     double margin = margin_for(c, base);
     if (isnan(margin))
         return add_verdict(c, FP8Q_VERDICT_MISSING, "the policy sets no margin for this task");
-    struct fp8q_check check = fp8q_check_limit(2, loss.estimate, loss.low, loss.high, n, margin);
+    struct fp8q_gate_check check =
+        fp8q_gate_check_limit(2, loss.estimate, loss.low, loss.high, n, margin);
     check.method = method;
     if (check.verdict == FP8Q_VERDICT_PASS && n < c->policy->min_items) {
         check.verdict = FP8Q_VERDICT_INCONCLUSIVE;
@@ -261,9 +262,10 @@ static int add_serving_limit(const struct task_check *c, const char *suffix, con
     FP8Q_TRY(fp8q_bootstrap_mean(values, prompts, n, c->policy->seed,
                                  (uint32_t)c->policy->resamples, c->tail, &interval, &n_clusters,
                                  c->err));
-    struct fp8q_check check = isnan(limit) ? fp8q_check_of(2, FP8Q_VERDICT_SKIPPED)
-                                           : fp8q_check_limit(2, interval.estimate, interval.low,
-                                                              interval.high, n, limit);
+    struct fp8q_gate_check check =
+        isnan(limit)
+            ? fp8q_gate_check_of(2, FP8Q_VERDICT_SKIPPED)
+            : fp8q_gate_check_limit(2, interval.estimate, interval.low, interval.high, n, limit);
     check.method = "bootstrap, by prompt";
     snprintf(message, sizeof(message), "%s %.5g [%.5g, %.5g] over %zu positions of %zu prompts%s",
              what, interval.estimate, interval.low, interval.high, n, n_clusters,
@@ -284,7 +286,7 @@ static int judge_logprobs(const struct task_check *c, struct logprob_values *v)
                                c->policy->serving_kld_max));
     snprintf(message, sizeof(message), "the first choice is the same at %.2f %% of positions",
              100 * (double)v->same_choice / (double)n);
-    return add(c, fp8q_check_of(2, FP8Q_VERDICT_SKIPPED), ".top1", message);
+    return add(c, fp8q_gate_check_of(2, FP8Q_VERDICT_SKIPPED), ".top1", message);
 }
 
 static int check_logprobs(const struct task_check *c)
@@ -352,7 +354,7 @@ int fp8q_gate_tasks(struct fp8q_gate *gate, const struct fp8q_gate_request *requ
         if (was_given(request, p->required_tasks[i]))
             continue;
         snprintf(id, sizeof(id), "task.%.150s", p->required_tasks[i]);
-        FP8Q_TRY(fp8q_gate_add(gate, fp8q_check_of(2, FP8Q_VERDICT_MISSING), err, id,
+        FP8Q_TRY(fp8q_gate_add(gate, fp8q_gate_check_of(2, FP8Q_VERDICT_MISSING), err, id,
                                "the policy requires this task, no results were given (--task)"));
     }
     return FP8Q_OK;

@@ -326,8 +326,8 @@ static int exit_of(int status)
                                        : -1;
 }
 
-static const struct fp8q_check *find_check(const struct fp8q_gate *gate, const char *id,
-                                           enum fp8q_verdict verdict)
+static const struct fp8q_gate_check *find_check(const struct fp8q_gate *gate, const char *id,
+                                                enum fp8q_verdict verdict)
 {
     for (size_t i = 0; i < gate->n_checks; i++)
         if (strcmp(gate->checks[i].id, id) == 0 && gate->checks[i].verdict == verdict)
@@ -344,7 +344,6 @@ static void print_checks(const struct fp8q_gate *gate)
 
 static void run_scenario(const struct scenario *s)
 {
-    static const char *const widened[] = {"model.visual.blocks.0.attn.qkv.weight"};
     struct fp8q_error err = {0};
     struct fp8q_policy policy;
     struct fp8q_evidence evidence[2] = {{0}}, baseline = {0};
@@ -369,7 +368,7 @@ static void run_scenario(const struct scenario *s)
                   .verify_status = s->verify_fails ? FP8Q_E_MISMATCH : FP8Q_OK,
                   .verify_message = s->verify_fails ? "tensor \"x\": code 3 differs" : NULL,
                   .lock_given = s->lock,
-                  .widened = widened,
+                  .first_widened = "model.visual.blocks.0.attn.qkv.weight",
                   .n_widened = s->widened,
                   .output = {true, OUT},
                   .source = {!s->no_source, SRC},
@@ -387,7 +386,7 @@ static void run_scenario(const struct scenario *s)
     assert_true(fp8q_time_parse(NOW, &request.now));
     assert_ok(fp8q_gate(&request, &gate, &err), &err);
     int code = exit_of(fp8q_verdict_status(gate.verdict));
-    const struct fp8q_check *check = find_check(&gate, s->check, s->verdict);
+    const struct fp8q_gate_check *check = find_check(&gate, s->check, s->verdict);
     if (gate.verdict != s->verdict || code != s->exit || !check) {
         print_checks(&gate);
         fail_msg("%s: %s, exit %d; expected %s of %s, exit %d", s->name,
@@ -582,7 +581,7 @@ static void serving_logprobs_give_kld_and_nll(void **state)
         const struct fp8q_gate_task task = {"chat", &results[0], &results[1]};
         const struct fp8q_gate_request request = {.policy = &policy, .tasks = &task, .n_tasks = 1};
         assert_ok(fp8q_gate(&request, &gate, &err), &err);
-        const struct fp8q_check *c = find_check(&gate, "task.chat.kld", FP8Q_VERDICT_FAIL);
+        const struct fp8q_gate_check *c = find_check(&gate, "task.chat.kld", FP8Q_VERDICT_FAIL);
         assert_non_null(c);
         assert_true(fabs(c->observed - kld) < 1e-12);
         c = find_check(&gate, "task.chat.nll", FP8Q_VERDICT_FAIL);

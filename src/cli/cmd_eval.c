@@ -210,7 +210,7 @@ static int cmd_eval(struct cli *cli, int argc, char **argv)
          "write the evidence (JSON) for `fp8q gate`"},
         {"overwrite", 0, CLI_FLAG, &args.overwrite, NULL, "replace an existing FILE of -o"},
         {"stack", 0, CLI_TEXT, &args.stack, "ID", "serving stack that the evidence speaks for"},
-        {NULL}};
+        {.name = NULL}};
     const char *paths[2];
     struct state s = {0};
     int code;
@@ -226,5 +226,5 @@ static int cmd_eval(struct cli *cli, int argc, char **argv)
     return cli_end(cli, status);
 }
 
-const struct cli_command cli_command_eval = {"eval", cmd_eval,
+const struct cli_command cli_cmd_eval = {"eval", cmd_eval,
                                              "how far the outputs of two checkpoints differ"};

@@ -5,11 +5,12 @@
 #include "commands.h"
 #include "convert.h"
 
-static const char usage[] =
-    "usage: fp8q finish [options] DST\n\n"
-    "Ends a conversion whose parts were run with `fp8q quantize --part I/N SRC DST`: checks that every\n"
-    "part is there and came from the same source and options, writes scales, index and config, and only\n"
-    "then gives the final name.";
+static const char usage[] = "usage: fp8q finish [options] DST\n\n"
+                            "Ends a conversion whose parts were run with `fp8q quantize --part I/N "
+                            "SRC DST`: checks that every\n"
+                            "part is there and came from the same source and options, writes "
+                            "scales, index and config, and only\n"
+                            "then gives the final name.";
 
 static int finish(struct cli *cli, const char *destination, bool overwrite)
 {
@@ -55,7 +56,7 @@ static int run(struct cli *cli, int argc, char **argv)
 {
     bool overwrite = false;
     const struct cli_option options[] = {
-        {"overwrite", 0, CLI_FLAG, &overwrite, NULL, "replace an earlier output"}, {NULL}};
+        {"overwrite", 0, CLI_FLAG, &overwrite, NULL, "replace an earlier output"}, {.name = NULL}};
     const char *operands[1];
     int code;
     if (!cli_parse(cli, argc, argv, usage, options, operands, 1, 1, &code))

@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "evalinputs.h"
 #include "gate_facts.h"
+#include "io.h"
 #include "junit.h"
 #include "mem.h"
 
@@ -118,7 +119,6 @@ static void free_inputs(struct gate_inputs *in)
     free(in->tasks);
     free(in->results);
     free(in->names);
-    cli_gate_facts_reset(&in->findings);
     fp8q_policy_reset(&in->policy);
 }
 
@@ -130,7 +130,7 @@ static void report_json(struct cli *cli, const struct fp8q_gate *gate)
     fp8q_jsonw_string(w, "verdict", fp8q_verdict_name(gate->verdict));
     fp8q_jsonw_open(w, "checks", '[');
     for (size_t i = 0; i < gate->n_checks; i++) {
-        const struct fp8q_check *c = &gate->checks[i];
+        const struct fp8q_gate_check *c = &gate->checks[i];
         fp8q_jsonw_open(w, NULL, '{');
         fp8q_jsonw_string(w, "id", c->id);
         fp8q_jsonw_uint(w, "tier", c->tier);
@@ -152,7 +152,7 @@ static void report_json(struct cli *cli, const struct fp8q_gate *gate)
 static void report_text(struct cli *cli, const struct fp8q_gate *gate)
 {
     for (size_t i = 0; i < gate->n_checks; i++) {
-        const struct fp8q_check *c = &gate->checks[i];
+        const struct fp8q_gate_check *c = &gate->checks[i];
         enum cli_style style = c->verdict == FP8Q_VERDICT_PASS      ? CLI_GOOD
                                : c->verdict == FP8Q_VERDICT_SKIPPED ? CLI_DIM
                                                                     : CLI_BAD;
@@ -185,7 +185,7 @@ static int report_markdown(struct cli *cli, const char *path, const struct fp8q_
     fp8q_text_puts(&t, "| verdict | check | observed | low | high | limit | n | |\n"
                        "|---|---|---|---|---|---|---|---|\n");
     for (size_t i = 0; i < gate->n_checks; i++) {
-        const struct fp8q_check *c = &gate->checks[i];
+        const struct fp8q_gate_check *c = &gate->checks[i];
         fp8q_text_printf(&t, "| %s | ", fp8q_verdict_name(c->verdict));
         put_cell(&t, c->id);
         fp8q_text_puts(&t, " |");
@@ -199,7 +199,7 @@ static int report_markdown(struct cli *cli, const char *path, const struct fp8q_
     }
     int status = fp8q_text_status(&t, &cli->error);
     if (status == FP8Q_OK)
-        status = cli_result_write(path, true, t.data, t.len, &cli->error);
+        status = fp8q_replace_file(path, t.data, t.len, &cli->error);
     fp8q_text_reset(&t);
     return status;
 }
@@ -211,7 +211,7 @@ static int report_junit(struct cli *cli, const char *path, const struct fp8q_gat
     if (!cases)
         return fp8q_fail_nomem(&cli->error);
     for (size_t i = 0; i < gate->n_checks; i++) {
-        const struct fp8q_check *c = &gate->checks[i];
+        const struct fp8q_gate_check *c = &gate->checks[i];
         enum cli_outcome outcome = c->verdict == FP8Q_VERDICT_PASS      ? CLI_PASSED
                                    : c->verdict == FP8Q_VERDICT_SKIPPED ? CLI_SKIPPED
                                    : c->verdict >= FP8Q_VERDICT_FAIL    ? CLI_FAILED

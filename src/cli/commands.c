@@ -4,13 +4,18 @@
  */
 #include "commands.h"
 
+/* clang-format off */
 const struct cli_command *const cli_commands[] = {
     &cli_cmd_quantize,
     &cli_cmd_finish,
+    &cli_cmd_verify,
+    &cli_cmd_inspect,
     &cli_cmd_dequantize,
     &cli_cmd_families,
     &cli_cmd_compare,
-    &cli_command_eval,
+    &cli_cmd_calibrate,
+    &cli_cmd_eval,
     &cli_cmd_gate,
     NULL,
 };
+/* clang-format on */
