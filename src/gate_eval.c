@@ -255,6 +255,32 @@ static int check_baseline_use(struct fp8q_gate *gate, const struct fp8q_gate_req
 
 /* ---- tier 1 -------------------------------------------------------------------------------- */
 
+/* The figures of the row that the policy judges, as if they were those of the output.  Only the KLD
+ * is measured for it.  */
+static struct fp8q_evidence requantized(const struct fp8q_evidence *e)
+{
+    struct fp8q_evidence copy = *e;
+    copy.eval.kld = e->eval.requant_kld;
+    copy.eval.kld_se = e->eval.kld_se * e->eval.requant_kld / e->eval.kld;
+    copy.eval.top1 = copy.eval.delta_ln_ppl = NONE;
+    copy.eval.n_samples = 0;
+    return copy;
+}
+
+static int check_row(struct fp8q_gate *gate, const struct fp8q_gate_request *r,
+                     const struct fp8q_evidence *e, struct fp8q_error *err)
+{
+    size_t first = gate->n_checks;
+    const struct eval_check check = {.gate = gate,
+                                     .request = r,
+                                     .evidence = e,
+                                     .baseline = find_baseline(r, e),
+                                     .z = fp8q_normal_quantile(r->policy->confidence),
+                                     .err = err};
+    FP8Q_TRY(check_figures(&check));
+    return check_any_limit(&check, first);
+}
+
 static int check_evidence(struct fp8q_gate *gate, const struct fp8q_gate_request *r,
                           const struct fp8q_evidence *e, struct fp8q_error *err)
 {
@@ -266,15 +292,14 @@ static int check_evidence(struct fp8q_gate *gate, const struct fp8q_gate_request
                              fp8q_show(&shown, e->path), reason);
     FP8Q_TRY(fp8q_gate_add(gate, fp8q_gate_check_of(1, verdict), err, "eval",
                            "%s is about this checkpoint", fp8q_show(&shown, e->path)));
-    size_t first = gate->n_checks;
-    const struct eval_check check = {.gate = gate,
-                                     .request = r,
-                                     .evidence = e,
-                                     .baseline = find_baseline(r, e),
-                                     .z = fp8q_normal_quantile(r->policy->confidence),
-                                     .err = err};
-    FP8Q_TRY(check_figures(&check));
-    return check_any_limit(&check, first);
+    if (!r->policy->requantized)
+        return check_row(gate, r, e, err);
+    if (isnan(e->eval.requant_kld))
+        return fp8q_gate_add(gate, fp8q_gate_check_of(1, FP8Q_VERDICT_MISSING), err,
+                             "eval.requantized",
+                             "requantized scales were not measured (eval --requant-ue8m0)");
+    const struct fp8q_evidence row = requantized(e);
+    return check_row(gate, r, &row, err);
 }
 
 int fp8q_gate_eval(struct fp8q_gate *gate, const struct fp8q_gate_request *request,

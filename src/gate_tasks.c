@@ -129,7 +129,7 @@ static int check_binary(const struct task_check *c)
                                lower_is_better(c) ? base_only : quant_only};
     struct fp8q_interval loss = fp8q_paired_binary(n, pairs[0], pairs[1], c->tail);
     return add_loss(c, loss, mean_score(c->task->base), mean_score(c->task->quant), n, pairs,
-                    "exact, paired (Clopper-Pearson)");
+                    "exact, paired (Berger-Boos)");
 }
 
 static int check_scores(const struct task_check *c)

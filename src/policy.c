@@ -44,6 +44,7 @@ static const struct member members[] = {
     {"eval", "required", KIND_BOOL, AT(eval_required), 0, 1, 1},
     {"eval", "baseline_required", KIND_BOOL, AT(baseline_required), 0, 1, 0},
     {"eval", "floor_required", KIND_BOOL, AT(floor_required), 0, 1, 0},
+    {"eval", "requantized", KIND_BOOL, AT(requantized), 0, 1, 0},
     {"eval", "kld_vs_baseline", KIND_LIMIT, AT(kld_vs_baseline), 0, 1e6, 1.25},
     {"eval", "kld_vs_floor", KIND_LIMIT, AT(kld_vs_floor), 0, 1e6, 4},
     {"eval", "kld_max", KIND_LIMIT, AT(kld_max), 0, 1e6, NONE},

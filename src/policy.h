@@ -29,6 +29,7 @@ struct fp8q_policy {
     double confidence; /* one-sided, of every decision */
 
     bool eval_required, baseline_required, floor_required; /* T1 */
+    bool requantized; /* judge the row of an engine that makes scales powers of two at load */
     double kld_vs_baseline, kld_vs_floor, kld_max;
     double top1_min, top1_drop, delta_ln_ppl_max;
     uint64_t min_tokens;

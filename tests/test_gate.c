@@ -17,7 +17,7 @@ enum { SRC = 0x11111111, OUT = 0x22222222, IN = 0x33333333, OTHER = 0x44444444 }
 /* ---- evidence ------------------------------------------------------------------------------ */
 
 struct figures {
-    double kld, floor, top1, dln; /* 0: not in the file */
+    double kld, floor, requant, top1, dln; /* 0: not in the file */
     uint32_t source, output, inputs;
     const char *created, *stack, *acts, *kind;
     unsigned tokens;
@@ -68,11 +68,15 @@ static char *evidence_text(const struct figures *f)
     if (f->dln != 0)
         fp8q_jsonw_number(&w, "dln", f->dln);
     fp8q_jsonw_close(&w, '}');
-    if (f->floor > 0) {
+    fp8q_jsonw_open(&w, "rows", '{');
+    for (int i = 0; i < 2; i++) {
         char row[100];
-        snprintf(row, sizeof(row), "{\"activations-only\":{\"kld\":{\"mean\":%.17g}}}", f->floor);
-        fp8q_jsonw_raw(&w, "rows", row);
+        double kld = i ? f->requant : f->floor;
+        snprintf(row, sizeof(row), "{\"kld\":{\"mean\":%.17g}}", kld);
+        if (kld > 0)
+            fp8q_jsonw_raw(&w, i ? "requantized-ue8m0" : "activations-only", row);
     }
+    fp8q_jsonw_close(&w, '}');
     fp8q_jsonw_open(&w, "samples", '[');
     for (unsigned i = 0; i < 8 && f->samples;
          i++) { /* hard and easy ones, the same for every run */
@@ -197,7 +201,12 @@ static const struct scenario scenarios[] = {
      POLICY("\"tasks\":{\"per_task\":{\"gsm8k\":{\"lower_is_better\":true}}}"),
      .task = {"id,score\n1,0.30\n2,0.4\n", "id,score\n1,0.25\n2,0.4\n"}},
 
+    {"requantized at load, still within", V(PASS), 0, "eval.kld-vs-floor",
+     .policy = POLICY("\"eval\":{\"requantized\":true}"), .evidence = WITH(.requant = 0.0080)},
+
     /* fail */
+    {"requantized at load, and then too far", V(FAIL), 1, "eval.kld-vs-floor",
+     .policy = POLICY("\"eval\":{\"requantized\":true}"), .evidence = WITH(.requant = 0.0150)},
     {"verify finds a difference", V(FAIL), 1, "verify", .verify_fails = true},
     {"KLD far above the floor", V(FAIL), 1, "eval.kld-vs-floor", .evidence = WITH(.kld = 0.02)},
     {"KLD far above plain rounding", V(FAIL), 1, "eval.kld-vs-baseline",
@@ -274,6 +283,8 @@ static const struct scenario scenarios[] = {
               "{\"id\":1,\"tokens\":[5,7],\"top_logprobs\":[null,{\"7\":-0.1}]}"}},
 
     /* missing */
+    {"requantized scales not measured", V(MISSING), 5, "eval.requantized",
+     .policy = POLICY("\"eval\":{\"requantized\":true}")},
     {"no evidence at all", V(MISSING), 5, "eval", .no_evidence = true},
     {"not verified", V(MISSING), 5, "verify", .no_verify = true},
     {"no lock where one is required", V(MISSING), 5, "lock",

@@ -20,7 +20,7 @@ struct cli_gate_paths {
  * borrows from the result; cli_gate_facts_reset() releases what it holds.  */
 struct cli_gate_findings {
     struct fp8q_gate_facts facts;
-    char verify_message[900], first_widened[256];
+    char verify_message[2000], first_widened[256];
 };
 int cli_gate_facts(struct cli *cli, const struct cli_gate_paths *paths,
                    const struct fp8q_policy *policy, struct cli_gate_findings *findings_out);
