@@ -103,19 +103,11 @@ static void write_target(struct fp8q_jsonw *w, const char *module)
     fp8q_text_reset(&t);
 }
 
-static bool has_scheme(const struct fp8q_plan *plan, enum fp8q_scheme scheme)
-{
-    for (size_t i = 0; i < plan->ckpt->n_tensors; i++)
-        if (plan->selection.decisions[i].quantize && plan->selection.decisions[i].scheme == scheme)
-            return true;
-    return false;
-}
-
 static void write_compressed_tensors(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
 {
     enum fp8q_scheme main = plan->options.select.scheme;
-    bool mixed = main == FP8Q_SCHEME_BLOCK && has_scheme(plan, FP8Q_SCHEME_CHANNEL);
-    if (mixed && !has_scheme(plan, FP8Q_SCHEME_BLOCK)) {
+    bool mixed = main == FP8Q_SCHEME_BLOCK && fp8q_plan_has_scheme(plan, FP8Q_SCHEME_CHANNEL);
+    if (mixed && !fp8q_plan_has_scheme(plan, FP8Q_SCHEME_BLOCK)) {
         main = FP8Q_SCHEME_CHANNEL;
         mixed = false;
     }
