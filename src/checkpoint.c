@@ -2,18 +2,17 @@
  *
  * checkpoint.c - opens a file or directory: which files count, their headers, one sorted table.
  *
- * The index decides which shards are read and from which shard a tensor comes; everything it claims
- * is compared with the headers here.  No file stays open, so a thousand shards need one descriptor.
+ * The index decides which shards are read and from which shard a tensor comes; what it claims is
+ * compared in ckpt_index.c.  No file stays open, so a thousand shards need one descriptor.
  */
 #include "checkpoint.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "index.h"
+#include "ckpt_index.h"
 #include "io.h"
 #include "mem.h"
 
@@ -22,16 +21,6 @@
 #define SUFFIX ".safetensors"
 #define MAX_INDEX ((uint64_t)256 << 20)
 #define MAX_CONFIG ((uint64_t)16 << 20)
-
-/* What is needed only while opening.  */
-struct opening {
-    struct fp8q_ckpt *ckpt;
-    struct fp8q_warnings *warnings;
-    struct fp8q_error *err;
-    struct fp8q_index index;
-    char **names; /* of the directory */
-    size_t n_names;
-};
 
 static bool ends_with(const char *text, const char *suffix)
 {
@@ -44,7 +33,7 @@ static int compare_strings(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool dir_has(const struct opening *o, const char *name)
+static bool dir_has(const struct fp8q_opening *o, const char *name)
 {
     return o->n_names &&
            bsearch(&name, o->names, o->n_names, sizeof(*o->names), compare_strings) != NULL;
@@ -68,7 +57,7 @@ static const struct fp8q_shard *find_shard(const struct fp8q_ckpt *ckpt, const c
 
 /* ---- which files --------------------------------------------------------------------------- */
 
-static int set_shards(struct opening *o, const char *const *names, size_t count)
+static int set_shards(struct fp8q_opening *o, const char *const *names, size_t count)
 {
     struct fp8q_ckpt *ckpt = o->ckpt;
     ckpt->shards = fp8q_array(count, sizeof(*ckpt->shards));
@@ -84,7 +73,7 @@ static int set_shards(struct opening *o, const char *const *names, size_t count)
     return FP8Q_OK;
 }
 
-static int read_index(struct opening *o)
+static int read_index(struct fp8q_opening *o)
 {
     struct fp8q_ckpt *ckpt = o->ckpt;
     struct fp8q_index *index = &o->index;
@@ -93,6 +82,7 @@ static int read_index(struct opening *o)
     if (!path)
         return fp8q_fail_nomem(o->err);
     ckpt->has_index = true;
+    o->has_single = dir_has(o, SINGLE_NAME);
     int status = fp8q_read_file(path, MAX_INDEX, &ckpt->index_text, &ckpt->index_len, o->err);
     if (status == FP8Q_OK)
         status = fp8q_index_parse(ckpt->index_text, ckpt->index_len, path, index, o->err);
@@ -120,7 +110,16 @@ static unsigned long parts_in_name(const char *name)
     return strtoul(name + i, NULL, 10);
 }
 
-static int fail_no_file(const struct opening *o, size_t n_found, const char *first)
+static bool has_other_index(const struct fp8q_opening *o)
+{
+    for (size_t i = 0; i < o->n_names; i++) {
+        if (ends_with(o->names[i], ".index.json"))
+            return true;
+    }
+    return false;
+}
+
+static int fail_no_file(const struct fp8q_opening *o, size_t n_found, const char *first)
 {
     struct fp8q_shown dir, name;
     fp8q_show(&dir, o->ckpt->path);
@@ -130,8 +129,9 @@ static int fail_no_file(const struct opening *o, size_t n_found, const char *fir
                          fp8q_show(&name, first), INDEX_NAME);
     if (n_found > 1)
         return fp8q_fail(o->err, FP8Q_E_IO, "no-index",
-                         "%s: %zu .safetensors files (first %s), but neither %s nor %s", dir.text,
-                         n_found, fp8q_show(&name, first), INDEX_NAME, SINGLE_NAME);
+                         "%s: %zu .safetensors files (first %s), but neither %s nor %s%s", dir.text,
+                         n_found, fp8q_show(&name, first), INDEX_NAME, SINGLE_NAME,
+                         has_other_index(o) ? " (an index of another name is not read)" : "");
     for (size_t i = 0; i < o->n_names; i++) {
         if (ends_with(o->names[i], ".bin") || ends_with(o->names[i], ".gguf") ||
             ends_with(o->names[i], ".pth") || ends_with(o->names[i], ".pt"))
@@ -143,7 +143,7 @@ static int fail_no_file(const struct opening *o, size_t n_found, const char *fir
 }
 
 /* Without an index: model.safetensors, or else the only .safetensors file.  */
-static int pick_single(struct opening *o)
+static int pick_single(struct fp8q_opening *o)
 {
     const char *single = SINGLE_NAME, *found = NULL;
     size_t n_found = 0;
@@ -160,120 +160,9 @@ static int pick_single(struct opening *o)
     return set_shards(o, &found, 1);
 }
 
-static size_t entries_of_shard(const struct opening *o, size_t shard)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < o->index.n_entries; i++)
-        count += o->index.entries[i].shard == shard;
-    return count;
-}
-
-/* All missing shards in one message: fetching them one by one would be tedious.  */
-static int fail_missing(const struct opening *o, size_t first, int errnum)
-{
-    const struct fp8q_ckpt *ckpt = o->ckpt;
-    struct fp8q_text others = {0};
-    struct fp8q_shown dir, name, other;
-    struct stat st;
-    size_t n_missing = 1, n_tensors = entries_of_shard(o, first);
-    for (size_t i = first + 1; i < ckpt->n_shards; i++) {
-        if (stat(ckpt->shards[i].path, &st) == 0 || errno != ENOENT)
-            continue;
-        if (++n_missing <= 5)
-            fp8q_text_printf(&others, ", %s", fp8q_show(&other, ckpt->shards[i].name));
-    }
-    if (n_missing > 5)
-        fp8q_text_puts(&others, ", ...");
-    int status = fp8q_fail_errno(
-        o->err, errnum,
-        "%s: shard %s, which should hold %zu tensor%s (missing: %zu of %zu shards%s%s)",
-        fp8q_show(&dir, ckpt->dir), fp8q_show(&name, ckpt->shards[first].name), n_tensors,
-        n_tensors == 1 ? "" : "s", n_missing, ckpt->n_shards, others.len ? ", also " : "",
-        others.len ? others.data + 2 : "");
-    if (o->err && errnum == ENOENT)
-        snprintf(o->err->id, sizeof(o->err->id), "shard-missing");
-    fp8q_text_reset(&others);
-    return status;
-}
-
-struct file_id {
-    dev_t dev;
-    ino_t ino;
-    size_t shard;
-};
-
-static int compare_file_ids(const void *a, const void *b)
-{
-    const struct file_id *x = a, *y = b;
-    if (x->dev != y->dev)
-        return x->dev < y->dev ? -1 : 1;
-    if (x->ino != y->ino)
-        return x->ino < y->ino ? -1 : 1;
-    return x->shard < y->shard ? -1 : x->shard > y->shard;
-}
-
-static void free_shard(struct fp8q_shard *shard)
-{
-    free(shard->name);
-    free(shard->path);
-    fp8q_st_reset(&shard->header);
-}
-
-/* Two names of one file (links, or a file system that ignores case): the first name stays.  */
-static int merge_aliases(struct opening *o, struct file_id *ids, uint32_t *new_number)
-{
-    struct fp8q_ckpt *ckpt = o->ckpt;
-    struct fp8q_shown a, b;
-    size_t n_kept = 0;
-    int status = FP8Q_OK;
-    qsort(ids, ckpt->n_shards, sizeof(*ids), compare_file_ids);
-    for (size_t i = 0; i < ckpt->n_shards; i++) {
-        bool alias = i > 0 && ids[i].dev == ids[i - 1].dev && ids[i].ino == ids[i - 1].ino;
-        new_number[ids[i].shard] = (uint32_t)(alias ? new_number[ids[i - 1].shard] : ids[i].shard);
-    }
-    for (size_t i = 0; i < ckpt->n_shards; i++) {
-        if (new_number[i] == i) {
-            ckpt->shards[n_kept] = ckpt->shards[i];
-            new_number[i] = (uint32_t)n_kept++;
-            continue;
-        }
-        new_number[i] = new_number[new_number[i]]; /* an earlier one, numbered already */
-        if (status == FP8Q_OK)
-            status = fp8q_warn(o->warnings, o->err, "shard-alias", "shards %s and %s are one file",
-                               fp8q_show(&a, ckpt->shards[new_number[i]].name),
-                               fp8q_show(&b, ckpt->shards[i].name));
-        free_shard(&ckpt->shards[i]);
-    }
-    ckpt->n_shards = n_kept;
-    for (size_t i = 0; i < o->index.n_entries; i++)
-        o->index.entries[i].shard = new_number[o->index.entries[i].shard];
-    return status;
-}
-
-/* Every shard is there, and none twice, before the first header is read.  */
-static int check_shard_files(struct opening *o)
-{
-    struct fp8q_ckpt *ckpt = o->ckpt;
-    struct file_id *ids = fp8q_array(ckpt->n_shards, sizeof(*ids));
-    uint32_t *new_number = fp8q_array(ckpt->n_shards, sizeof(*new_number));
-    int status = ids && new_number ? FP8Q_OK : fp8q_fail_nomem(o->err);
-    for (size_t i = 0; status == FP8Q_OK && i < ckpt->n_shards; i++) {
-        struct stat st;
-        if (stat(ckpt->shards[i].path, &st) != 0)
-            status = fail_missing(o, i, errno);
-        else
-            ids[i] = (struct file_id){st.st_dev, st.st_ino, i};
-    }
-    if (status == FP8Q_OK)
-        status = merge_aliases(o, ids, new_number);
-    free(ids);
-    free(new_number);
-    return status;
-}
-
 /* ---- headers ------------------------------------------------------------------------------- */
 
-static int read_headers(struct opening *o)
+static int read_headers(struct fp8q_opening *o)
 {
     struct fp8q_ckpt *ckpt = o->ckpt;
     for (size_t i = 0; i < ckpt->n_shards; i++) {
@@ -298,7 +187,7 @@ static int compare_tensors(const void *a, const void *b)
     return order ? order : x->shard < y->shard ? -1 : x->shard > y->shard;
 }
 
-static int list_tensors(struct opening *o)
+static int list_tensors(struct fp8q_opening *o)
 {
     struct fp8q_ckpt *ckpt = o->ckpt;
     size_t n = 0;
@@ -324,137 +213,15 @@ static int list_tensors(struct opening *o)
     return FP8Q_OK;
 }
 
-/* ---- headers against the index ------------------------------------------------------------- */
-
-/* What the comparison found, for one warning of each kind.  */
-struct findings {
-    size_t n_unindexed, n_repeated;
-    struct fp8q_tensor unindexed, used, repeated; /* first of each; @used is the other's twin */
-    uint64_t indexed_bytes;
-};
-
-static const char *shard_name(const struct opening *o, uint32_t shard)
-{
-    return o->ckpt->shards[shard].name;
-}
-
-static int fail_not_in_shard(const struct opening *o, const struct fp8q_index_entry *entry,
-                             const struct fp8q_tensor *elsewhere)
-{
-    struct fp8q_shown dir, tensor, shard, other;
-    fp8q_show(&dir, o->ckpt->dir);
-    if (elsewhere)
-        return fp8q_fail(o->err, FP8Q_E_FORMAT, "index-tensor",
-                         "%s: the index places tensor \"%s\" in %s, but it is in %s", dir.text,
-                         fp8q_show(&tensor, entry->tensor),
-                         fp8q_show(&shard, shard_name(o, entry->shard)),
-                         fp8q_show(&other, shard_name(o, elsewhere->shard)));
-    return fp8q_fail(o->err, FP8Q_E_FORMAT, "index-tensor",
-                     "%s: the index places tensor \"%s\" in %s, which lacks it", dir.text,
-                     fp8q_show(&tensor, entry->tensor),
-                     fp8q_show(&shard, shard_name(o, entry->shard)));
-}
-
-/* Chooses one of @count tensors of one name; @entry is what the index says about it, or NULL.  */
-static int choose(struct opening *o, const struct fp8q_tensor *same, size_t count,
-                  const struct fp8q_index_entry *entry, struct findings *found,
-                  struct fp8q_tensor *chosen_out)
-{
-    struct fp8q_shown dir, name, a, b;
-    size_t take = 0;
-    if (!entry && count > 1)
-        return fp8q_fail(o->err, FP8Q_E_FORMAT, "tensor-in-two-shards",
-                         "%s: tensor \"%s\" is in %s and in %s, and the index does not name it",
-                         fp8q_show(&dir, o->ckpt->dir), fp8q_show(&name, same->name),
-                         fp8q_show(&a, shard_name(o, same[0].shard)),
-                         fp8q_show(&b, shard_name(o, same[1].shard)));
-    if (!entry && found->n_unindexed++ == 0)
-        found->unindexed = same[0];
-    if (entry) {
-        while (take < count && same[take].shard != entry->shard)
-            take++;
-        if (take == count)
-            return fail_not_in_shard(o, entry, same);
-        found->indexed_bytes += same[take].size_bytes;
-    }
-    if (count > 1 && found->n_repeated++ == 0) {
-        found->used = same[take];
-        found->repeated = same[take == 0];
-    }
-    *chosen_out = same[take];
-    return FP8Q_OK;
-}
-
-/* Merges the two sorted lists; keeps one tensor of each name.  */
-static int match_index(struct opening *o, struct findings *found)
+static int build_table(struct fp8q_opening *o)
 {
     struct fp8q_ckpt *ckpt = o->ckpt;
-    const struct fp8q_index *index = &o->index;
-    size_t n_kept = 0, next = 0;
-    for (size_t i = 0, count; i < ckpt->n_tensors; i += count) {
-        const struct fp8q_tensor *same = &ckpt->tensors[i];
-        const struct fp8q_index_entry *entry = NULL;
-        for (count = 1; i + count < ckpt->n_tensors; count++) {
-            if (strcmp(same->name, same[count].name) != 0)
-                break;
-        }
-        int order = 1;
-        if (next < index->n_entries)
-            order = strcmp(index->entries[next].tensor, same->name);
-        if (next < index->n_entries && order < 0)
-            return fail_not_in_shard(o, &index->entries[next], NULL);
-        if (order == 0)
-            entry = &index->entries[next++];
-        struct fp8q_tensor chosen;
-        FP8Q_TRY(choose(o, same, count, entry, found, &chosen));
-        ckpt->tensors[n_kept++] = chosen;
-    }
-    if (next < index->n_entries)
-        return fail_not_in_shard(o, &index->entries[next], NULL);
-    ckpt->n_tensors = n_kept;
-    return FP8Q_OK;
-}
-
-static int warn_findings(struct opening *o, const struct findings *found)
-{
-    const struct fp8q_index *index = &o->index;
-    struct fp8q_shown name, a, b;
-    if (found->n_unindexed)
-        FP8Q_TRY(fp8q_warn(o->warnings, o->err, "unindexed-tensor",
-                           "%zu tensors are in the shards but not in the index, first \"%s\" in %s",
-                           found->n_unindexed, fp8q_show(&name, found->unindexed.name),
-                           fp8q_show(&a, shard_name(o, found->unindexed.shard))));
-    if (found->n_repeated)
-        FP8Q_TRY(fp8q_warn(o->warnings, o->err, "tensor-in-two-shards",
-                           "%zu tensors are in two shards, first \"%s\": taken from %s as the "
-                           "index says, the copy in %s is left out",
-                           found->n_repeated, fp8q_show(&name, found->used.name),
-                           fp8q_show(&a, shard_name(o, found->used.shard)),
-                           fp8q_show(&b, shard_name(o, found->repeated.shard))));
-    if (index->has_total_size && !index->total_size_ok)
-        FP8Q_TRY(fp8q_warn(o->warnings, o->err, "index-total-size",
-                           "total_size in the index is no integer"));
-    else if (index->has_total_size && index->total_size != o->ckpt->data_bytes &&
-             index->total_size != found->indexed_bytes)
-        FP8Q_TRY(fp8q_warn(o->warnings, o->err, "index-total-size",
-                           "total_size in the index is %" PRIu64 ", the tensors have %" PRIu64
-                           " bytes",
-                           index->total_size, o->ckpt->data_bytes));
-    return FP8Q_OK;
-}
-
-static int build_table(struct opening *o)
-{
-    struct fp8q_ckpt *ckpt = o->ckpt;
-    struct findings found = {0};
     struct fp8q_shown shown;
     FP8Q_TRY(list_tensors(o));
     if (ckpt->has_index)
-        FP8Q_TRY(match_index(o, &found));
+        FP8Q_TRY(fp8q_ckpt_match_index(o));
     for (size_t i = 0; i < ckpt->n_tensors; i++)
         ckpt->data_bytes += ckpt->tensors[i].size_bytes; /* no more than the files together */
-    if (ckpt->has_index)
-        FP8Q_TRY(warn_findings(o, &found));
     if (ckpt->n_tensors == 0)
         FP8Q_TRY(fp8q_warn(o->warnings, o->err, "no-tensors", "%s holds no tensor",
                            fp8q_show(&shown, ckpt->path)));
@@ -469,7 +236,7 @@ static bool is_policy_file(const char *name)
            strncmp(name, "policy_postprocessor", 20) == 0;
 }
 
-static int list_other_files(struct opening *o)
+static int list_other_files(struct fp8q_opening *o)
 {
     struct fp8q_ckpt *ckpt = o->ckpt;
     struct fp8q_shown shown;
@@ -485,20 +252,21 @@ static int list_other_files(struct opening *o)
         if (!ends_with(name, SUFFIX) || is_policy_file(name))
             continue;
         if (ckpt->has_index && strcmp(name, SINGLE_NAME) == 0)
-            FP8Q_TRY(fp8q_warn(o->warnings, o->err, "index-beside-model",
-                               "%s is not read: the index does not name it (transformers would "
-                               "prefer it to the index)",
-                               SINGLE_NAME));
+            FP8Q_TRY(fp8q_warn(
+                o->warnings, o->err, "index-beside-model",
+                "%s is neither read nor copied: the index does not name it (transformers would "
+                "prefer it to the index)",
+                SINGLE_NAME));
         else
-            FP8Q_TRY(fp8q_warn(o->warnings, o->err, "unindexed-file", "%s is not read: %s",
-                               fp8q_show(&shown, name),
+            FP8Q_TRY(fp8q_warn(o->warnings, o->err, "unindexed-file",
+                               "%s is neither read nor copied: %s", fp8q_show(&shown, name),
                                ckpt->has_index ? "the index does not name it"
                                                : "it is not the checkpoint's one file"));
     }
     return FP8Q_OK;
 }
 
-static int read_config(struct opening *o)
+static int read_config(struct fp8q_opening *o)
 {
     struct fp8q_ckpt *ckpt = o->ckpt;
     struct fp8q_shown shown;
@@ -520,7 +288,7 @@ static int read_config(struct opening *o)
 
 /* ---- open and close ------------------------------------------------------------------------ */
 
-static int open_dir(struct opening *o)
+static int open_dir(struct fp8q_opening *o)
 {
     o->ckpt->is_dir = true;
     o->ckpt->dir = strdup(o->ckpt->path);
@@ -529,13 +297,35 @@ static int open_dir(struct opening *o)
     FP8Q_TRY(fp8q_list_dir(o->ckpt->dir, &o->names, &o->n_names, o->err));
     FP8Q_TRY(read_config(o));
     FP8Q_TRY(dir_has(o, INDEX_NAME) ? read_index(o) : pick_single(o));
-    FP8Q_TRY(check_shard_files(o));
+    FP8Q_TRY(fp8q_ckpt_check_shards(o));
     FP8Q_TRY(read_headers(o));
     FP8Q_TRY(build_table(o));
     return list_other_files(o);
 }
 
-static int open_file(struct opening *o)
+/* NAME.safetensors and, if it is there, NAME.scales.safetensors: what `fp8q quantize` makes of a file.  */
+static int add_sidecar(struct fp8q_opening *o, const char *name)
+{
+    static const char ending[] = ".safetensors", sidecar_ending[] = ".scales.safetensors";
+    size_t len = strlen(name), end = sizeof(ending) - 1;
+    struct stat st;
+    if (!ends_with(name, ending) || ends_with(name, sidecar_ending))
+        return set_shards(o, &name, 1);
+    char *sidecar = malloc(len + sizeof(sidecar_ending));
+    if (!sidecar)
+        return fp8q_fail_nomem(o->err);
+    memcpy(sidecar, name, len - end);
+    strcpy(sidecar + len - end, sidecar_ending);
+    char *path = fp8q_join(o->ckpt->dir, sidecar);
+    const char *const names[] = {name, sidecar};
+    bool there = path && stat(path, &st) == 0;
+    int status = path ? set_shards(o, names, there ? 2 : 1) : fp8q_fail_nomem(o->err);
+    free(path);
+    free(sidecar);
+    return status;
+}
+
+static int open_file(struct fp8q_opening *o)
 {
     const char *path = o->ckpt->path, *name = fp8q_basename(path);
     struct fp8q_shown shown;
@@ -548,15 +338,21 @@ static int open_file(struct opening *o)
     o->ckpt->dir = dir_len ? strndup(path, dir_len) : strdup(".");
     if (!o->ckpt->dir)
         return fp8q_fail_nomem(o->err);
-    FP8Q_TRY(set_shards(o, &name, 1));
+    FP8Q_TRY(add_sidecar(o, name));
     FP8Q_TRY(read_headers(o));
-    return build_table(o);
+    FP8Q_TRY(build_table(o));
+    for (size_t i = 1; i < o->ckpt->n_tensors; i++)
+        if (strcmp(o->ckpt->tensors[i - 1].name, o->ckpt->tensors[i].name) == 0)
+            return fp8q_fail(o->err, FP8Q_E_FORMAT, "dup-tensor",
+                             "%s: tensor \"%s\" is in the file and in its scale sidecar too",
+                             fp8q_show(&shown, path), o->ckpt->tensors[i].name);
+    return FP8Q_OK;
 }
 
 int fp8q_ckpt_open(const char *path, struct fp8q_ckpt **ckpt_out, struct fp8q_warnings *warnings,
                    struct fp8q_error *err)
 {
-    struct opening o = {.warnings = warnings, .err = err};
+    struct fp8q_opening o = {.warnings = warnings, .err = err};
     struct fp8q_shown shown;
     struct stat st;
     int status;
@@ -580,12 +376,19 @@ int fp8q_ckpt_open(const char *path, struct fp8q_ckpt **ckpt_out, struct fp8q_wa
     return status;
 }
 
+void fp8q_shard_free(struct fp8q_shard *shard)
+{
+    free(shard->name);
+    free(shard->path);
+    fp8q_st_reset(&shard->header);
+}
+
 void fp8q_ckpt_close(struct fp8q_ckpt *ckpt)
 {
     if (!ckpt)
         return;
     for (size_t i = 0; i < ckpt->n_shards; i++)
-        free_shard(&ckpt->shards[i]);
+        fp8q_shard_free(&ckpt->shards[i]);
     free(ckpt->shards);
     free(ckpt->tensors);
     free(ckpt->index_text);
@@ -626,6 +429,15 @@ static int check_same(const struct fp8q_shard *shard, const struct stat *now,
         return FP8Q_OK;
     return fp8q_fail(err, FP8Q_E_IO, "source-changed", "%s: changed since its header was read",
                      fp8q_show(&shown, shard->path));
+}
+
+int fp8q_shard_unchanged(const struct fp8q_shard *shard, int fd, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, shard->path));
+    return check_same(shard, &st, err);
 }
 
 int fp8q_ckpt_read(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *tensor, uint64_t offset,

@@ -14,7 +14,8 @@
 #include "safetensors.h"
 
 struct fp8q_shard {
-    char *name; /* path relative to the checkpoint, as the index spells it */
+    char *name; /* path relative to the checkpoint, as the index spells it but without "./" and "//"
+                 */
     char *path; /* path to open */
     struct stat stat; /* when the header was read: size, mtime, dev and ino are compared later */
     struct fp8q_st_header header;
@@ -49,7 +50,9 @@ struct fp8q_ckpt {
     size_t config_len;
     struct fp8q_json *config; /* NULL without config.json */
 
-    char **other_files; /* names in @dir (not recursive) that are neither shards nor index */
+    /* Names in @dir (not recursive; directories too) that are neither shards nor index, sorted.  A
+     * directory may hold shards of its own (an index may name "sub/x.safetensors").  */
+    char **other_files;
     size_t n_other_files;
 };
 
@@ -57,10 +60,15 @@ struct fp8q_ckpt {
  * or one model.safetensors (or one other single .safetensors file).  With an index only the named
  * shards are read; a tensor in two shards is taken from the one that the index names.
  *
- * Errors: FP8Q_E_IO (missing file or shard, with how many tensors it should hold), FP8Q_E_FORMAT
- * (header, index or config break their format; index names leave the directory).
- * Warnings: total_size wrong or no number, no index metadata, unindexed tensors or files, an index beside
- * a model.safetensors.  On failure *@ckpt_out is NULL; else free with fp8q_ckpt_close().  */
+ * Errors: FP8Q_E_IO ("shard-missing" with how many tensors it should hold, "no-index",
+ * "no-safetensors", and what the system says), FP8Q_E_FORMAT (header, index or config break their
+ * format, an index name leaves the directory, "index-tensor", a tensor in two shards that the index
+ * does not name), FP8Q_E_ARG (an index given as the file).
+ *
+ * Warnings, at most one of each kind but for files: "index-total-size", "index-no-metadata",
+ * "unindexed-tensor" (carried along, as loaders do), "tensor-in-two-shards", "shard-alias",
+ * "unindexed-file", "index-beside-model", "no-tensors".
+ * On failure *@ckpt_out is NULL; else free with fp8q_ckpt_close().  */
 int fp8q_ckpt_open(const char *path, struct fp8q_ckpt **ckpt_out, struct fp8q_warnings *warnings,
                    struct fp8q_error *err);
 void fp8q_ckpt_close(struct fp8q_ckpt *ckpt);
@@ -68,12 +76,16 @@ void fp8q_ckpt_close(struct fp8q_ckpt *ckpt);
 /* Binary search; NULL if there is none.  */
 const struct fp8q_tensor *fp8q_ckpt_find(const struct fp8q_ckpt *ckpt, const char *name);
 
-/* Reads @len bytes of a tensor from byte @offset of it on.  Opens and closes the shard: for small tensors
- * and for tests; the stream loop keeps descriptors instead (files.h).  */
+/* Reads @len bytes of a tensor from byte @offset of it on.  Opens and closes the shard: for small
+ * tensors and for tests; the stream loop keeps descriptors instead (files.h).  */
 int fp8q_ckpt_read(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *tensor, uint64_t offset,
                    void *buf, size_t len, struct fp8q_error *err);
 
-/* FP8Q_E_IO "source-changed" if a shard's size, mtime, device or inode differ from those at open.  */
+/* The same for one shard that is open.  */
+int fp8q_shard_unchanged(const struct fp8q_shard *shard, int fd, struct fp8q_error *err);
+
+/* FP8Q_E_IO "source-changed" if a shard's size, mtime, device or inode differ from those at open.
+ */
 int fp8q_ckpt_unchanged(const struct fp8q_ckpt *ckpt, struct fp8q_error *err);
 
 #endif

@@ -37,7 +37,8 @@ const char *fp8q_index_bad_name(const char *name)
         if (n > LONGEST_PART)
             return "longer than 255 bytes";
     }
-    if (len < sizeof(suffix) || strcmp(name + len - (sizeof(suffix) - 1), suffix) != 0)
+    size_t stem = len < sizeof(suffix) ? 0 : len - (sizeof(suffix) - 1);
+    if (stem == 0 || name[stem - 1] == '/' || strcmp(name + stem, suffix) != 0)
         return "no .safetensors file";
     return NULL;
 }

@@ -52,20 +52,41 @@ static bool scales_made(const struct fp8q_plan *plan)
     return false;
 }
 
+/* Leaves out shards that held nothing but scales which the output does not carry.  @kept_out lists the sources of the
+ * rest.  */
+static size_t drop_empty(struct fp8q_plan *plan, size_t *kept_out)
+{
+    const struct fp8q_ckpt *ckpt = plan->ckpt;
+    size_t n = 0;
+    for (size_t i = 0; i < ckpt->n_shards; i++) {
+        bool used = ckpt->shards[i].header.n_tensors == 0;
+        for (size_t k = 0; k < plan->n_tensors && !used; k++)
+            used = plan->tensors[k].shard == i;
+        if (!used)
+            continue;
+        for (size_t k = 0; k < plan->n_tensors && i != n; k++)
+            if (plan->tensors[k].shard == i)
+                plan->tensors[k].shard = (uint32_t)n;
+        kept_out[n++] = i;
+    }
+    return n;
+}
+
 /* Name of output shard @i.  With an index no file may be called model.safetensors: transformers would
  * read that one and ignore the index.  */
 static char *shard_name(const struct fp8q_plan *plan, size_t i, size_t n, bool index)
 {
     const struct fp8q_ckpt *ckpt = plan->ckpt;
+    const char *source = ckpt->shards[plan->shard_sources[i]].name;
     if (!ckpt->is_dir)
         return strdup("weights.safetensors"); /* finish gives it the destination's name */
     if (plan->options.max_shard_size)
         return n == 1 && !index ? strdup("model.safetensors") : numbered_name(i + 1, n);
-    if (index && strcmp(ckpt->shards[i].name, "model.safetensors") == 0)
+    if (index && strcmp(source, "model.safetensors") == 0)
         return numbered_name(i + 1, n);
     if (!index && n == 1)
         return strdup("model.safetensors");
-    return strdup(ckpt->shards[i].name);
+    return strdup(source);
 }
 
 static int name_shards(struct fp8q_plan *plan, struct fp8q_error *err)
@@ -73,8 +94,12 @@ static int name_shards(struct fp8q_plan *plan, struct fp8q_error *err)
     struct fp8q_shown shown;
     bool has_scales = scales_made(plan);
     bool sidecar = has_scales && plan->options.scales == FP8Q_SCALES_SIDECAR;
-    size_t n = plan->options.max_shard_size && plan->ckpt->is_dir ? assign_by_size(plan)
-                                                                  : plan->ckpt->n_shards;
+    bool resize = plan->options.max_shard_size && plan->ckpt->is_dir;
+    plan->shard_sources = fp8q_plan_alloc(plan, plan->ckpt->n_shards + plan->n_tensors,
+                                          sizeof(*plan->shard_sources));
+    if (!plan->shard_sources)
+        return fp8q_fail_nomem(err);
+    size_t n = resize ? assign_by_size(plan) : drop_empty(plan, plan->shard_sources);
     bool index = plan->ckpt->is_dir && (sidecar || n > 1);
     plan->shards = fp8q_array(n + 1, sizeof(*plan->shards));
     if (!plan->shards)
@@ -198,7 +223,8 @@ static int make_metadata(const struct fp8q_plan *plan, size_t shard, struct fp8q
                          size_t *n_out, struct fp8q_error *err)
 {
     bool same = !plan->options.max_shard_size || !plan->ckpt->is_dir;
-    const struct fp8q_st_header *h = same ? &plan->ckpt->shards[shard].header : NULL;
+    const struct fp8q_st_header *h =
+        same ? &plan->ckpt->shards[plan->shard_sources[shard]].header : NULL;
     size_t n = 0;
     struct fp8q_st_pair *pairs = fp8q_array((h ? h->n_metadata : 0) + 1, sizeof(*pairs));
     if (!pairs)

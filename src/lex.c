@@ -378,10 +378,10 @@ static int check_unique(struct fp8q_lex *lex, struct key_stack *stack, size_t fr
 {
     size_t count = stack->count - from, bytes = 0, used = 0;
     int status = FP8Q_OK;
-    const struct fp8q_lex_str *keys = stack->keys + from;
     stack->count = from;
     if (count < 2)
         return FP8Q_OK;
+    const struct fp8q_lex_str *keys = stack->keys + from;
     for (size_t i = 0; i < count; i++)
         bytes += keys[i].escaped ? keys[i].len : 0;
     struct fp8q_lex_name *names = fp8q_array(count, sizeof(*names));

@@ -81,6 +81,7 @@ struct fp8q_plan {
     size_t n_tensors;
     struct fp8q_out_shard *shards; /* weights, then the sidecar if there is one */
     size_t n_shards;
+    size_t *shard_sources; /* by output shard: the source shard whose name and metadata it takes */
     size_t sidecar; /* index in @shards, SIZE_MAX without */
     struct fp8q_piece *pieces;
     size_t n_pieces;

@@ -3,8 +3,8 @@
  * safetensors.c - reads a header: one pass over its text, then sort and check.
  *
  * Directed by the schema, so that no tree is built and every number stays an exact uint64_t.
- * Nothing is allocated from a number of the file: arrays grow with what was read.  Writing is in
- * st_emit.c, the JSON grammar in lex.c.
+ * Nothing is allocated from a number of the file: arrays grow with what was read.  Files are read
+ * in st_read.c, headers written in st_emit.c; the JSON grammar is in lex.c.
  */
 #include "safetensors.h"
 
@@ -263,15 +263,15 @@ static int parse_member(struct parser *p, struct fp8q_lex_str key)
         p->metadata_seen = true;
         return parse_metadata(p);
     }
+    tensor.name = keep_string(p, key, &len);
     if (key.has_nul)
         return fp8q_lex_fail(&p->lex, key.begin, "nul-name", "tensor name with U+0000: \"%s\"",
-                             fp8q_show_n(&shown, p->lex.text + key.begin, key.len));
+                             fp8q_show_n(&shown, tensor.name, len));
     if (header->n_tensors == FP8Q_ST_MAX_TENSORS)
         return fp8q_lex_fail(&p->lex, key.begin, "header-too-large", "more than %u tensors",
                              FP8Q_ST_MAX_TENSORS);
     FP8Q_TRY(fp8q_grow(&header->tensors, header->n_tensors, &p->cap_tensors,
                        sizeof(*header->tensors), p->lex.err));
-    tensor.name = keep_string(p, key, &len);
     FP8Q_TRY(parse_tensor(p, &tensor));
     header->tensors[header->n_tensors++] = tensor;
     return FP8Q_OK;
@@ -291,10 +291,12 @@ static int parse_text(struct parser *p)
         return more;
     FP8Q_TRY(fp8q_lex_end(&p->lex));
     /* The shape arena has stopped moving: its parts lie in the order of the entries.  */
-    uint64_t *shape = p->header->shape_arena;
+    const uint64_t *shape = p->header->shape_arena;
     for (size_t i = 0; i < p->header->n_tensors; i++) {
-        p->header->tensors[i].shape = shape;
-        shape += shape ? p->header->tensors[i].ndim : 0;
+        struct fp8q_st_tensor *t = &p->header->tensors[i];
+        t->shape = shape;
+        if (t->ndim) /* the arena is NULL if all are scalars */
+            shape += t->ndim;
     }
     return FP8Q_OK;
 }
@@ -493,103 +495,4 @@ void fp8q_st_reset(struct fp8q_st_header *header)
     free(header->names_arena);
     free(header->shape_arena);
     *header = (struct fp8q_st_header){0};
-}
-
-/* ---- files --------------------------------------------------------------------------------- */
-
-/* What a file whose length field is impossible seems to be; false if nothing is recognized.  */
-static bool name_other_format(const unsigned char *head, size_t n, char *id, char *text, size_t cap)
-{
-    static const struct {
-        const char *magic;
-        size_t len;
-        const char *id, *text;
-    } formats[] = {
-        {"PK\3\4", 4, "pickle", "a ZIP archive, as PyTorch's .bin and .pt files are"},
-        {"\x80\2", 2, "pickle", "a Python pickle, as old PyTorch files are"},
-        {"\x80\3", 2, "pickle", "a Python pickle, as old PyTorch files are"},
-        {"\x80\4", 2, "pickle", "a Python pickle, as old PyTorch files are"},
-        {"\x80\5", 2, "pickle", "a Python pickle, as old PyTorch files are"},
-        {"GGUF", 4, "gguf", "a GGUF file"},
-        {"\x89HDF", 4, "hdf5", "an HDF5 file"},
-        {"\x93NUMPY", 6, "npy", "a NumPy array"},
-        {"\x1f\x8b", 2, "gzip", "gzip-compressed"},
-        {"<!DOCTYPE", 9, "html", "an HTML page (a failed download?)"},
-        {"<!doctype", 9, "html", "an HTML page (a failed download?)"},
-        {"<html", 5, "html", "an HTML page (a failed download?)"},
-        {"<?xml", 5, "html", "an XML text (a failed download?)"},
-        {"{", 1, "json-text", "a JSON text (an error message saved by a download?)"},
-    };
-    static const char lfs[] = "version https://git-lfs";
-    const char *size = n ? memmem(head, n, "\nsize ", 6) : NULL;
-    if (n >= sizeof(lfs) - 1 && memcmp(head, lfs, sizeof(lfs) - 1) == 0) {
-        int digits = 0;
-        for (size += size ? 6 : 0; size && (const unsigned char *)size + digits < head + n &&
-                                   size[digits] >= '0' && size[digits] <= '9' && digits < 20;)
-            digits++;
-        strcpy(id, "lfs-pointer");
-        snprintf(text, cap, "is a Git LFS pointer for a file of %.*s bytes; run \"git lfs pull\"",
-                 digits ? digits : 7, digits ? size : "unknown");
-        return true;
-    }
-    for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++) {
-        if (n >= formats[i].len && memcmp(head, formats[i].magic, formats[i].len) == 0) {
-            strcpy(id, formats[i].id);
-            snprintf(text, cap, "is %s, no safetensors file", formats[i].text);
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Refuses a length field that cannot be right, before anything is allocated.  */
-static int check_length(const unsigned char *head, size_t n_head, uint64_t n, uint64_t file_size,
-                        const char *path, struct fp8q_error *err)
-{
-    struct fp8q_shown shown;
-    char id[40], text[200];
-    if (file_size >= 8 && n <= FP8Q_ST_MAX_HEADER && n <= file_size - 8)
-        return FP8Q_OK;
-    fp8q_show(&shown, path);
-    if (name_other_format(head, n_head, id, text, sizeof(text)))
-        return fp8q_fail(err, FP8Q_E_FORMAT, id, "%s: %s", shown.text, text);
-    if (file_size < 8)
-        return fp8q_fail(err, FP8Q_E_FORMAT, "too-small",
-                         "%s: %" PRIu64 " bytes%s, a safetensors file has at least 8", shown.text,
-                         file_size, file_size ? "" : " (an empty file)");
-    if (n > FP8Q_ST_MAX_HEADER)
-        return fp8q_fail(err, FP8Q_E_FORMAT, "header-too-large",
-                         "%s: a header of %" PRIu64 " bytes exceeds the format's limit of %u; "
-                         "this is probably no safetensors file",
-                         shown.text, n, FP8Q_ST_MAX_HEADER);
-    return fp8q_fail(err, FP8Q_E_FORMAT, "header-truncated",
-                     "%s: the header needs %" PRIu64 " bytes, the file has %" PRIu64
-                     " after the length (incomplete download?)",
-                     shown.text, n, file_size - 8);
-}
-
-int fp8q_st_read(int fd, uint64_t file_size, const char *path, struct fp8q_st_header *header_out,
-                 struct fp8q_error *err)
-{
-    unsigned char head[512];
-    struct fp8q_shown shown;
-    size_t n_head = file_size < sizeof(head) ? (size_t)file_size : sizeof(head);
-    uint64_t n = 0;
-    *header_out = (struct fp8q_st_header){0};
-    FP8Q_TRY(fp8q_pread(fd, head, n_head, 0, path, err));
-    for (size_t i = 0; i < 8 && i < n_head; i++)
-        n |= (uint64_t)head[i] << (8 * i);
-    FP8Q_TRY(check_length(head, n_head, n, file_size, path, err));
-    if (n == 0)
-        return fp8q_fail(err, FP8Q_E_FORMAT, "json",
-                         "%s: the header is empty (a preallocated, unfinished download?)",
-                         fp8q_show(&shown, path));
-    char *text = malloc((size_t)n);
-    if (!text)
-        return fp8q_fail_nomem(err);
-    int status = fp8q_pread(fd, text, (size_t)n, 8, path, err);
-    if (status == FP8Q_OK)
-        status = fp8q_st_parse(text, (size_t)n, file_size - 8 - n, path, header_out, err);
-    free(text);
-    return status;
 }

@@ -34,7 +34,7 @@ struct fp8q_st_tensor {
 };
 
 struct fp8q_st_pair {
-    const char *key, *value; /* NUL-terminated; a value with a NUL inside is cut there */
+    const char *key, *value; /* NUL-terminated; the lengths tell if there is a NUL inside too */
     size_t key_len, value_len;
 };
 
@@ -43,7 +43,7 @@ struct fp8q_st_pair {
 struct fp8q_st_header {
     struct fp8q_st_tensor *tensors;
     size_t n_tensors;
-    struct fp8q_st_pair *metadata; /* file order, later duplicates win; the count says if any */
+    struct fp8q_st_pair *metadata; /* file order; of equal keys only the last is kept */
     size_t n_metadata;
     uint64_t data_start; /* file offset of the data section: 8 + length of the JSON text */
     uint32_t crc32;      /* of the first @data_start bytes of the file */
@@ -58,7 +58,8 @@ struct fp8q_st_header {
 
 /* Parses the JSON text of a header (@len bytes, without the 8 of the length) of a file whose data
  * section holds @data_size bytes.  @what names the file in messages.  This is the fuzz target.
- * On failure *@header_out is zeroed.  Memory: the text's size plus 48 bytes a tensor, 8 a dimension.  */
+ * On failure *@header_out is zeroed.  Memory: that of the decoded names, 40 to 80 bytes a tensor and 8 a
+ * dimension; while names are compared, 64 more a tensor.  */
 int fp8q_st_parse(const char *text, size_t len, uint64_t data_size, const char *what,
                   struct fp8q_st_header *header_out, struct fp8q_error *err);
 

@@ -78,23 +78,6 @@ static uint32_t output_shard(const struct stream *s, const struct fp8q_piece *p)
                : s->plan->tensors[p->output].shard;
 }
 
-static bool same_file(const struct stat *a, const struct stat *b)
-{
-    return a->st_size == b->st_size && a->st_ino == b->st_ino && a->st_dev == b->st_dev &&
-           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-}
-
-static int check_unchanged(const struct stream *s, uint32_t shard, int fd, struct fp8q_error *err)
-{
-    const struct fp8q_shard *source = &s->plan->ckpt->shards[shard];
-    struct fp8q_shown shown;
-    struct stat st;
-    if (fstat(fd, &st) == 0 && same_file(&st, &source->stat))
-        return FP8Q_OK;
-    return fp8q_fail(err, FP8Q_E_IO, "source-changed", "%s: changed since its header was read",
-                     fp8q_show(&shown, source->path));
-}
-
 /* Creates the shard, or takes over what a killed run left of it, with its full size reserved.  */
 static int open_output(struct stream *s, uint32_t shard, struct fp8q_error *err)
 {
@@ -116,7 +99,7 @@ static int acquire(struct stream *s, const struct fp8q_piece *p, struct fp8q_err
     uint32_t in = source_shard(s, p), out = output_shard(s, p);
     if (s->sources[in].fd < 0) {
         FP8Q_TRY(fp8q_open_read(s->plan->ckpt->shards[in].path, NULL, &s->sources[in].fd, err));
-        FP8Q_TRY(check_unchanged(s, in, s->sources[in].fd, err));
+        FP8Q_TRY(fp8q_shard_unchanged(&s->plan->ckpt->shards[in], s->sources[in].fd, err));
     }
     return s->outputs[out].fd < 0 ? open_output(s, out, err) : FP8Q_OK;
 }
@@ -196,7 +179,7 @@ static int release(struct stream *s, const struct fp8q_piece *p, struct fp8q_err
     bool last_out = --s->outputs[out].stripes_left == 0;
     pthread_mutex_unlock(&s->lock);
     if (last_in) {
-        FP8Q_TRY(check_unchanged(s, in, s->sources[in].fd, err));
+        FP8Q_TRY(fp8q_shard_unchanged(&s->plan->ckpt->shards[in], s->sources[in].fd, err));
         FP8Q_TRY(fp8q_close(&s->sources[in].fd, s->plan->ckpt->shards[in].path, err));
     }
     return last_out ? end_output(s, out, err) : FP8Q_OK;

@@ -221,7 +221,9 @@ static void shard_names_are_safe_paths(void **state)
                                       "a\x01.safetensors",
                                       "a\x7f.safetensors",
                                       "x.safetensors ",
-                                      "x.safetensors/"};
+                                      "x.safetensors/",
+                                      ".safetensors",
+                                      "./.safetensors"};
     for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++)
         assert_null(fp8q_index_bad_name(good[i]));
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
@@ -358,36 +360,6 @@ static void other_files_are_listed(void **state)
     fp8q_ckpt_close(ckpt);
 }
 
-static void directories_without_a_model_say_what_they_hold(void **state)
-{
-    (void)state;
-    struct fp8q_ckpt *ckpt;
-    struct fp8q_error err = {0};
-    char *dir = temp_dir_make();
-    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_IO, &err, "no .safetensors file");
-    char *bin = fp8q_join(dir, "pytorch_model.bin");
-    assert_ok(fp8q_write_file(bin, "x", 1, &err), &err);
-    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_IO, &err, "pytorch_model.bin");
-    char *shard = fp8q_join(dir, "model-00001-of-00003.safetensors");
-    assert_ok(fp8q_write_file(shard, "\2\0\0\0\0\0\0\0{}", 10, &err), &err);
-    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_IO, &err, "one shard of several");
-    char *whole = fp8q_join(dir, "model-00001-of-00001.safetensors");
-    assert_int_equal(rename(shard, whole), 0);
-    struct fp8q_warnings warnings = {0};
-    assert_ok(fp8q_ckpt_open(dir, &ckpt, &warnings, &err), &err);
-    assert_true(has_warning(&warnings, "no-tensors"));
-    fp8q_ckpt_close(ckpt);
-    fp8q_warnings_reset(&warnings);
-    char *config = fp8q_join(dir, "config.json");
-    assert_ok(fp8q_write_file(config, "[]", 2, &err), &err);
-    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_FORMAT, &err, "no JSON object");
-    free(bin);
-    free(shard);
-    free(whole);
-    free(config);
-    temp_dir_remove(dir);
-}
-
 /* ---- made-up checkpoints ------------------------------------------------------------------- */
 
 /* One shard of U8 tensors of one byte, named @prefix0 and so on.  */
@@ -418,6 +390,43 @@ static void write_text(const char *dir, const char *name, const struct fp8q_text
     char *path = fp8q_join(dir, name);
     assert_ok(fp8q_write_file(path, text->data, text->len, &err), &err);
     free(path);
+}
+
+static void directories_without_a_model_say_what_they_hold(void **state)
+{
+    (void)state;
+    struct fp8q_ckpt *ckpt;
+    struct fp8q_error err = {0};
+    char *dir = temp_dir_make();
+    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_IO, &err, "no .safetensors file");
+    char *bin = fp8q_join(dir, "pytorch_model.bin");
+    assert_ok(fp8q_write_file(bin, "x", 1, &err), &err);
+    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_IO, &err, "pytorch_model.bin");
+    char *shard = fp8q_join(dir, "model-00001-of-00003.safetensors");
+    assert_ok(fp8q_write_file(shard, "\2\0\0\0\0\0\0\0{}", 10, &err), &err);
+    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_IO, &err, "one shard of several");
+    write_shard(dir, "b.safetensors", "x", 1);
+    char *other_index = fp8q_join(dir, "other.index.json"), *b = fp8q_join(dir, "b.safetensors");
+    assert_ok(fp8q_write_file(other_index, "{}", 2, &err), &err);
+    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_IO, &err, "of another name");
+    assert_int_equal(unlink(b), 0);
+    free(other_index);
+    free(b);
+    char *whole = fp8q_join(dir, "model-00001-of-00001.safetensors");
+    assert_int_equal(rename(shard, whole), 0);
+    struct fp8q_warnings warnings = {0};
+    assert_ok(fp8q_ckpt_open(dir, &ckpt, &warnings, &err), &err);
+    assert_true(has_warning(&warnings, "no-tensors"));
+    fp8q_ckpt_close(ckpt);
+    fp8q_warnings_reset(&warnings);
+    char *config = fp8q_join(dir, "config.json");
+    assert_ok(fp8q_write_file(config, "[]", 2, &err), &err);
+    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_FORMAT, &err, "no JSON object");
+    free(bin);
+    free(shard);
+    free(whole);
+    free(config);
+    temp_dir_remove(dir);
 }
 
 static void a_thousand_shards_need_few_descriptors(void **state)
@@ -469,6 +478,8 @@ static void all_missing_shards_are_named(void **state)
                   "shard b.safetensors, which should hold 2 tensors (missing: 2 of 3 shards, also "
                   "c.safetensors): No such file");
     assert_string_equal(err.id, "shard-missing");
+    write_shard(dir, "model.safetensors", "x", 1);
+    assert_failed(fp8q_ckpt_open(dir, &ckpt, NULL, &err), FP8Q_E_IO, &err, "may be stale");
     fp8q_text_reset(&index);
     temp_dir_remove(dir);
 }
@@ -558,6 +569,36 @@ static void hard_links_are_one_shard(void **state)
     temp_dir_remove(dir);
 }
 
+/* A sparse file with a tensor that begins beyond 4 GiB.  */
+static void offsets_beyond_4_gib_are_read(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"a\":{\"dtype\":\"U8\",\"shape\":[5,1073741824],\"data_offsets\":[0,"
+        "5368709120]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],"
+        "\"data_offsets\":[5368709120,5368709122]}}";
+    const uint64_t end = 8 + sizeof(text) - 1 + UINT64_C(5368709122);
+    struct fp8q_ckpt *ckpt;
+    struct fp8q_error err = {0};
+    char length[8] = {(char)(sizeof(text) - 1)}, bytes[2];
+    char *dir = temp_dir_make(), *path = fp8q_join(dir, "x.safetensors");
+    int fd;
+    assert_true(sizeof(text) - 1 < 256);
+    assert_ok(fp8q_create(path, &fd, &err), &err);
+    assert_ok(fp8q_pwrite(fd, length, 8, 0, path, &err), &err);
+    assert_ok(fp8q_pwrite(fd, text, sizeof(text) - 1, 8, path, &err), &err);
+    assert_ok(fp8q_pwrite(fd, "YZ", 2, end - 2, path, &err), &err);
+    assert_ok(fp8q_close(&fd, path, &err), &err);
+    assert_ok(fp8q_ckpt_open(path, &ckpt, NULL, &err), &err);
+    assert_true(ckpt->data_bytes == UINT64_C(5368709122));
+    assert_true(fp8q_ckpt_find(ckpt, "a")->n_elems == UINT64_C(5368709120));
+    assert_ok(fp8q_ckpt_read(ckpt, fp8q_ckpt_find(ckpt, "b"), 0, bytes, 2, &err), &err);
+    assert_memory_equal(bytes, "YZ", 2);
+    fp8q_ckpt_close(ckpt);
+    free(path);
+    temp_dir_remove(dir);
+}
+
 static void a_changed_source_is_noticed(void **state)
 {
     (void)state;
@@ -602,6 +643,7 @@ int main(void)
         cmocka_unit_test(the_index_decides_between_two_copies),
         cmocka_unit_test(an_unnamed_tensor_in_two_shards_is_an_error),
         cmocka_unit_test(hard_links_are_one_shard),
+        cmocka_unit_test(offsets_beyond_4_gib_are_read),
         cmocka_unit_test(a_changed_source_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -162,7 +162,7 @@ static void messages_say_where_and_what(void **state)
          0, "dup-key", "tensor \"a\": this name stands in the header twice"},
         {"{\"__metadata__\":{\"a\":1}}", 0, "metadata", "no string"},
         {"{\"a\\u0000b\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, "nul-name",
-         "U+0000"},
+         "U+0000: \"a\\x00b\""},
         {"{\"a\":[]}", 0, "field", "entry: expected an object, found ["},
         {"{\"a\"", 0, "json", "expected ':', found the end of the text"},
         {"", 0, "json", "expected '{', found the end"},
@@ -252,6 +252,59 @@ static void every_prefix_fails(void **state)
         assert_int_equal(parse(copy, 0, NULL), FP8Q_E_FORMAT);
     }
     assert_ok(parse(text, 0, NULL), NULL);
+}
+
+/* Random edits of good headers: what is still accepted holds its promises.  */
+static void mutants_never_break_a_promise(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{\"__metadata__\":{\"k\":\"v\"},\"a\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_"
+        "offsets\":[0,8]},"
+        "\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[8,16]}}",
+        "{\"a\":{\"dtype\":\"F4\",\"shape\":[0],\"data_offsets\":[0,0]},\"c\\u00e9\":{\"shape\":[],"
+        "\"x\":[{}],\"dtype\":\"F64\",\"data_offsets\":[8,16]},\"b\":{\"dtype\":\"I8\",\"shape\":["
+        "1,8],"
+        "\"data_offsets\":[0,8]}}",
+    };
+    static const char bytes[] = "\"{}[],:\\0123456789-.eEabux \n\x00\xc3\xa9\xff";
+    uint64_t seed = test_seed();
+    size_t n_accepted = 0;
+    for (int run = 0; run < 40000; run++) {
+        char text[512];
+        struct fp8q_st_header header;
+        struct fp8q_error err = {0};
+        size_t len = strlen(texts[run % 2]);
+        memcpy(text, texts[run % 2], len);
+        for (uint64_t n = random_u64(&seed) % 4; n > 0; n--) {
+            size_t at = (size_t)(random_u64(&seed) % len);
+            size_t from = (size_t)(random_u64(&seed) % len);
+            char byte = bytes[random_u64(&seed) % (sizeof(bytes) - 1)];
+            switch (random_u64(&seed) % 4) {
+            case 0: /* overwrite */
+                text[at] = byte;
+                break;
+            case 1: /* insert */
+                memmove(text + at + 1, text + at, len++ - at);
+                text[at] = byte;
+                break;
+            case 2: /* delete */
+                memmove(text + at, text + at + 1, --len - at);
+                break;
+            default: /* copy a digit or word from elsewhere */
+                text[at] = text[from];
+                break;
+            }
+        }
+        int status = fp8q_st_parse(text, len, 16, "x", &header, &err);
+        assert_true(status == FP8Q_OK || status == FP8Q_E_FORMAT);
+        if (status == FP8Q_OK) {
+            assert_invariants(&header, 16);
+            n_accepted++;
+        }
+        fp8q_st_reset(&header);
+    }
+    assert_true(n_accepted > 10000); /* a quarter is left as it is */
 }
 
 /* ---- contents ------------------------------------------------------------------------------ */
@@ -488,6 +541,7 @@ int main(void)
         cmocka_unit_test(nul_padding_is_named),
         cmocka_unit_test(other_formats_are_named),
         cmocka_unit_test(every_prefix_fails),
+        cmocka_unit_test(mutants_never_break_a_promise),
         cmocka_unit_test(contents_are_decoded),
         cmocka_unit_test(crc_is_that_of_the_first_bytes),
         cmocka_unit_test(dtypes_are_spelled_as_the_format_does),

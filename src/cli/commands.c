@@ -6,5 +6,8 @@
 
 const struct cli_command *const cli_commands[] = {
     &cli_cmd_quantize,
+    &cli_cmd_finish,
+    &cli_cmd_dequantize,
+    &cli_cmd_families,
     NULL,
 };

@@ -7,6 +7,7 @@
 
 #include "cli.h"
 
-extern const struct cli_command cli_cmd_quantize;
+extern const struct cli_command cli_cmd_quantize, cli_cmd_finish, cli_cmd_verify, cli_cmd_inspect,
+    cli_cmd_dequantize, cli_cmd_families;
 
 #endif
