@@ -80,8 +80,7 @@ class Written(Case):
     def each(self):
         for name in TABLE:
             if name not in REFUSED and name not in NOTHING:
-                with self.subTest(name):
-                    yield name
+                yield name
 
     def test_sidecar(self):
         for name in self.each():
@@ -112,8 +111,6 @@ class Written(Case):
 
     def test_compressed_tensors(self):
         for name in self.each():
-            if name == "qwen3-vl-moe":      # stacked scales are named after the parameter in either dialect
-                continue
             out = output_of(name, "--format", "compressed-tensors")
             self.check_tensors(name, out, suffix="_scale")
             self.check_files(out)
@@ -220,4 +217,4 @@ def ours(file):
 
 
 if __name__ == "__main__":
-    main(at_least=9000)
+    main(at_least=15800)
