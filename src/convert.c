@@ -68,7 +68,8 @@ int fp8q_part_shards(const struct fp8q_plan *plan, unsigned part, unsigned n_par
 
 /* ---- what is left to do ---------------------------------------------------------------------- */
 
-static bool shard_is_there(const struct fp8q_plan *plan, size_t shard, const struct fp8q_outdir *out)
+static bool shard_is_there(const struct fp8q_plan *plan, size_t shard,
+                           const struct fp8q_outdir *out)
 {
     struct stat st;
     char *path = fp8q_join(out->partial, plan->shards[shard].name);
@@ -138,7 +139,8 @@ static int run(const struct fp8q_plan *plan, const struct fp8q_convert_options *
                                                            .skip = skip},
                              err);
     if (status == FP8Q_OK && !o->n_parts)
-        status = fp8q_finish(plan, o->request, out, round_to_nearest, &result->finish, warnings, err);
+        status =
+            fp8q_finish(plan, o->request, out, round_to_nearest, &result->finish, warnings, err);
     if (status == FP8Q_OK)
         status = fp8q_check_cancel(err);
     free(skip);

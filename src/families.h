@@ -15,18 +15,19 @@ enum fp8q_experts {
     FP8Q_EXPERTS_KEEP     /* engines have no FP8 path for them: stay as they are */
 };
 
-/* Lists are separated by spaces.  Roots are runs of whole dot-separated components, found anywhere in a
- * name.  A decoder root is the exact text before `layers.N.`; "" stands for none.
+/* Lists are separated by spaces.  Roots are runs of whole dot-separated components, found anywhere
+ * in a name.  A decoder root is the exact text before `layers.N.`; "" stands for none.
  *
- * @linears: module names after `layers.N.`.  Parentheses hold the members of one fused group, which engines
- * load as one matrix, so that it is quantized whole or not at all; E stands for an expert's number, and all
- * experts of a layer are one group.  */
+ * @linears: module names after `layers.N.`.  Parentheses hold the members of one fused group, which
+ * engines load as one matrix, so that it is quantized whole or not at all; E stands for an expert's
+ * number, and all experts of a layer are one group.  */
 struct fp8q_family {
     const char *name;
     const char *model_types; /* config.json "model_type", or LeRobot's "type" */
     const char *decoders;
     const char *linears;
-    const char *vision, *projector, *action; /* kept roots; "action" holds whatever is no backbone */
+    const char *vision, *projector,
+        *action; /* kept roots; "action" holds whatever is no backbone */
     enum fp8q_experts experts;
     bool lerobot; /* its own loader would read bare codes as weights */
     const char *note;
@@ -34,11 +35,13 @@ struct fp8q_family {
 
 extern const struct fp8q_family fp8q_families[]; /* ends with a row without a name */
 
-/* For a file without config.json and for unknown types: no decoders (any text before `layers.N.`).  */
+/* For a file without config.json and for unknown types: no decoders (any text before `layers.N.`).
+ */
 extern const struct fp8q_family fp8q_general_family;
 
-/* The row of this config (NULL allowed): by model_type, by `type`, by text_config.model_type where the top level has
- * none.  Falls back to fp8q_general_family with *@known_out false; *@type_out is the type found or NULL.  */
+/* The row of this config (NULL allowed): by model_type, by `type`, by text_config.model_type where
+ * the top level has none.  Falls back to fp8q_general_family with *@known_out false; *@type_out is
+ * the type found or NULL.  */
 const struct fp8q_family *fp8q_family_of(const struct fp8q_json *config, const char **type_out,
                                          bool *known_out);
 

@@ -134,7 +134,8 @@ int fp8q_request_parse(const struct fp8q_json *json, struct fp8q_request *r, str
 #undef WORD
 #undef FLAG
     }
-    ok = ok && r->source && fp8q_json_uint(fp8q_json_get(json, "max_shard_size"), &r->max_shard_size);
+    ok = ok && r->source &&
+         fp8q_json_uint(fp8q_json_get(json, "max_shard_size"), &r->max_shard_size);
     if (ok)
         return FP8Q_OK;
     fp8q_request_reset(r);
@@ -151,26 +152,25 @@ void fp8q_request_reset(struct fp8q_request *r)
 struct fp8q_plan_options fp8q_request_options(const struct fp8q_request *r,
                                               const struct fp8q_ckpt *like)
 {
-    return (struct fp8q_plan_options){
-        .select = {.ignore = r->ignore,
-                   .include = r->include,
-                   .n_ignore = r->n_ignore,
-                   .n_include = r->n_include,
-                   .no_default_ignore = r->no_default_ignore,
-                   .allow_unmatched = r->allow_unmatched,
-                   .allow_tower = r->allow_tower,
-                   .strict = r->strict,
-                   .requantize = r->requantize,
-                   .scheme = r->scheme,
-                   .ragged = r->ragged,
-                   .like = like},
-        .format = r->format,
-        .scales = r->scales,
-        .scale_fmt = r->scale_fmt,
-        .max_shard_size = r->max_shard_size,
-        .tp = (unsigned)r->tp,
-        .dequantize = r->dequantize,
-        .to = r->to};
+    return (struct fp8q_plan_options){.select = {.ignore = r->ignore,
+                                                 .include = r->include,
+                                                 .n_ignore = r->n_ignore,
+                                                 .n_include = r->n_include,
+                                                 .no_default_ignore = r->no_default_ignore,
+                                                 .allow_unmatched = r->allow_unmatched,
+                                                 .allow_tower = r->allow_tower,
+                                                 .strict = r->strict,
+                                                 .requantize = r->requantize,
+                                                 .scheme = r->scheme,
+                                                 .ragged = r->ragged,
+                                                 .like = like},
+                                      .format = r->format,
+                                      .scales = r->scales,
+                                      .scale_fmt = r->scale_fmt,
+                                      .max_shard_size = r->max_shard_size,
+                                      .tp = (unsigned)r->tp,
+                                      .dequantize = r->dequantize,
+                                      .to = r->dequantize ? r->to : FP8Q_BF16};
 }
 
 int fp8q_request_state(const struct fp8q_plan *plan, const struct fp8q_request *request,

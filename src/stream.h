@@ -2,9 +2,9 @@
  *
  * stream.h - stage 3: carries out a plan.  Decides nothing.
  *
- * Workers take stripes in the order in which they lie on disk: read, amax, scale, codes, write at the
- * planned offset.  A shard is open from its first stripe to its last; then its scales and checksums go into a
- * record, and it is done.
+ * Workers take stripes in the order in which they lie on disk: read, amax, scale, codes, write at
+ * the planned offset.  A shard is open from its first stripe to its last; then its scales and
+ * checksums go into a record, and it is done.
  */
 #ifndef FP8Q_STREAM_H
 #define FP8Q_STREAM_H

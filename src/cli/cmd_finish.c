@@ -5,11 +5,12 @@
 #include "commands.h"
 #include "convert.h"
 
-static const char usage[] =
-    "usage: fp8q finish [options] DST\n\n"
-    "Ends a conversion whose parts were run with `fp8q quantize --part I/N SRC DST`: checks that every\n"
-    "part is there and came from the same source and options, writes scales, index and config, and only\n"
-    "then gives the final name.";
+static const char usage[] = "usage: fp8q finish [options] DST\n\n"
+                            "Ends a conversion whose parts were run with `fp8q quantize --part I/N "
+                            "SRC DST`: checks that every\n"
+                            "part is there and came from the same source and options, writes "
+                            "scales, index and config, and only\n"
+                            "then gives the final name.";
 
 static int finish(struct cli *cli, const char *destination, bool overwrite)
 {

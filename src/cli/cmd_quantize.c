@@ -17,7 +17,8 @@ static const char usage[] =
     "Writes a block-FP8 checkpoint of SRC, a .safetensors file or a checkpoint directory.\n"
     "DST is SRC-FP8 by default (SRC-FP8-BLOCK with --format compressed-tensors,\n"
     "NAME-FP8.safetensors for a file).\n\n"
-    "A pattern PAT is a run of whole components of a module name (visual, mlp.gate), a glob over the\n"
+    "A pattern PAT is a run of whole components of a module name (visual, mlp.gate), a glob over "
+    "the\n"
     "whole name if it has * ? or [, or re:REGEX, matched at the start as Python's re.match does.";
 
 /* Words as given, before they become a request.  */
@@ -162,7 +163,8 @@ static int run(struct cli *cli, int argc, char **argv)
     struct fp8q_request r = {.format = FP8Q_FORMAT_FP8};
     struct fp8q_convert_options o = {.part = 0};
     const struct cli_option options[] = {
-        {"ignore", 0, CLI_LIST, &w.ignore, "PAT", "keep modules in high precision (may be repeated)"},
+        {"ignore", 0, CLI_LIST, &w.ignore, "PAT",
+         "keep modules in high precision (may be repeated)"},
         {"exclude", 0, CLI_LIST, &w.ignore, "PAT", NULL},
         {"include", 0, CLI_LIST, &w.include, "PAT", "quantize modules that are kept by default"},
         {"no-default-ignore", 0, CLI_FLAG, &r.no_default_ignore, NULL,
@@ -175,14 +177,16 @@ static int run(struct cli *cli, int argc, char **argv)
         {"format", 0, CLI_TEXT, &w.format, "NAME", "fp8 (default) or compressed-tensors"},
         {"scales", 0, CLI_TEXT, &w.scales, "WHERE", "sidecar (default) or inline"},
         {"scale-fmt", 0, CLI_TEXT, &w.scale_fmt, "FMT", "f32 (default) or ue8m0 (powers of two)"},
-        {"block-size", 0, CLI_TEXT, &w.block_size, "RxC", "128x128, the only one that engines serve"},
+        {"block-size", 0, CLI_TEXT, &w.block_size, "RxC",
+         "128x128, the only one that engines serve"},
         {"scheme", 0, CLI_TEXT, &w.scheme, "NAME",
          "FP8_BLOCK (default), FP8_DYNAMIC (per channel), FP8 (per tensor)"},
         {"ragged", 0, CLI_TEXT, &w.ragged, "HOW",
          "sizes that are no multiple of 128: keep (default), per-channel\n"
          "(servable, compressed-tensors), quantize (own runtimes)"},
         {"requantize", 0, CLI_FLAG, &r.requantize, NULL, "take an FP8 source, through F32"},
-        {"max-shard-size", 0, CLI_SIZE, &r.max_shard_size, "SIZE", "re-shard (default: as the source)"},
+        {"max-shard-size", 0, CLI_SIZE, &r.max_shard_size, "SIZE",
+         "re-shard (default: as the source)"},
         {"max-memory", 0, CLI_SIZE, &w.max_memory, "SIZE", "limit of working memory"},
         {"tp", 0, CLI_UINT, &r.tp, "N", "fail unless N-way tensor parallelism can be served"},
         {"strict", 0, CLI_FLAG, &r.strict, NULL, "fail where a fused group would be kept whole"},
@@ -203,7 +207,8 @@ static int run(struct cli *cli, int argc, char **argv)
     o.kernel = fp8q_kernel_select(cli->kernel);
     int status = read_words(cli, &w, &r);
     if (status == FP8Q_OK && !o.kernel)
-        status = bad_word(cli, "kernel", cli->kernel, "a kernel that this CPU has (scalar, avx2, ...)");
+        status =
+            bad_word(cli, "kernel", cli->kernel, "a kernel that this CPU has (scalar, avx2, ...)");
     if (status == FP8Q_OK)
         status = read_part(cli, w.part, &o);
     if (status == FP8Q_OK)
@@ -213,5 +218,4 @@ static int run(struct cli *cli, int argc, char **argv)
     return cli_end(cli, status);
 }
 
-const struct cli_command cli_cmd_quantize = {
-    "quantize", run, "convert a checkpoint to block-FP8"};
+const struct cli_command cli_cmd_quantize = {"quantize", run, "convert a checkpoint to block-FP8"};
