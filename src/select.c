@@ -168,17 +168,29 @@ static bool is_aligned(const struct context *c, const struct fp8q_tensor *t,
     return !d->linear || fp8q_parts_aligned(&c->parts, t->name, t->shape[0]);
 }
 
+static void keep(struct fp8q_decision *d, enum fp8q_reason reason)
+{
+    d->quantize = false;
+    d->reason = reason;
+}
+
+/* A stack that stays one has a meaning in whole blocks only: its rows may be the inputs, and a
+ * block must not reach from one expert into the next.  */
 static void decide_shape(const struct context *c, const struct fp8q_tensor *t,
                          struct fp8q_decision *d)
 {
+    bool stays_stacked = t->ndim == 3 && c->selection->family->experts == FP8Q_EXPERTS_STACKED;
     d->scheme = c->options->scheme;
-    if (!d->quantize || d->scheme != FP8Q_SCHEME_BLOCK || is_aligned(c, t, d))
+    if (!d->quantize)
         return;
-    if (c->options->ragged == FP8Q_RAGGED_KEEP) {
-        d->quantize = false;
-        d->reason = FP8Q_WHY_RAGGED;
-    } else if (c->options->ragged == FP8Q_RAGGED_CHANNEL && t->ndim == 2) {
-        d->scheme = FP8Q_SCHEME_CHANNEL;
+    if (d->scheme != FP8Q_SCHEME_BLOCK) {
+        if (stays_stacked)
+            keep(d, FP8Q_WHY_EXPERTS_UNSUPPORTED);
+    } else if (!is_aligned(c, t, d)) {
+        if (c->options->ragged == FP8Q_RAGGED_KEEP || stays_stacked)
+            keep(d, FP8Q_WHY_RAGGED);
+        else if (c->options->ragged == FP8Q_RAGGED_CHANNEL)
+            d->scheme = FP8Q_SCHEME_CHANNEL;
     }
 }
 

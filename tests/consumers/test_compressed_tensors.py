@@ -125,6 +125,75 @@ class CompressedTensors(Case):
                    f"kinds of mixes: {found}")
 
 
+class Stacks(Case):
+    """Stacked experts of sizes that blocks cannot serve, and draft layers beside the main ones."""
+    HIDDEN, INNER = 256, 192
+    SETTINGS = {"hidden_size": HIDDEN, "moe_intermediate_size": INNER, "num_attention_heads": 2, "head_dim": 128}
+
+    def layer(self, prefix, inner=INNER):
+        h = self.HIDDEN
+        return {f"{prefix}.mlp.down_proj.weight": normal(h, inner), f"{prefix}.mlp.gate_proj.weight": normal(inner, h),
+                f"{prefix}.mlp.up_proj.weight": normal(inner, h, seed=1),
+                f"{prefix}.self_attn.o_proj.weight": normal(h, h)}
+
+    def check_all(self, out, source):
+        settings = QuantizationConfig.model_validate(quantization(out))
+        found = set()
+        for name, tensor in read(out).items():
+            if tensor.dtype != F8:
+                continue
+            scheme = scheme_of(settings, name[:-len(".weight")])
+            self.check(scheme is not None, f"{name}: no scheme")
+            found.add(strategy_of(scheme))
+            codes, scales = REFERENCE[strategy_of(scheme)](original_of(source, name))
+            self.same_bytes(tensor, codes, f"{name}: codes")
+            self.same_bytes(read(out)[name + "_scale"], scales, f"{name}: scales")
+        return found
+
+    def test_split(self):
+        """[E, 2I, H] with I = 192 becomes per-expert weights with a scale for each row."""
+        experts = "model.layers.0.mlp.experts."
+        source = {experts + "gate_up_proj": normal(2, 2 * self.INNER, self.HIDDEN),
+                  experts + "down_proj": normal(2, self.HIDDEN, self.INNER),
+                  "model.layers.0.self_attn.o_proj.weight": normal(256, 256)}
+        path = make(source, {"model_type": "qwen3_5_moe_text", **self.SETTINGS})
+        out = quantized(path, *RAGGED)
+        self.equal(self.check_all(out, source), {"block", "channel"}, "strategies")
+        self.equal(sum(t.dtype == F8 for t in read(out).values()), 7, "quantized weights")
+        self.equal(len(quantization(out)["config_groups"]["group_1"]["targets"]), 1, "targets")
+
+    def test_draft_layers(self):
+        """A draft layer of aligned sizes beside a main layer of the same number and ragged ones."""
+        source = self.layer("model.layers.0") | self.layer("mtp.layers.0", inner=256)
+        path = make(source, {"model_type": "qwen3_next", **self.SETTINGS})
+        self.equal(self.check_all(quantized(path, *RAGGED), source), {"block", "channel"}, "strategies")
+        source = self.layer("model.layers.0", inner=256) | self.layer("mtp.layers.0")
+        path = make(source, {"model_type": "qwen3_next", **self.SETTINGS})
+        self.equal(self.check_all(quantized(path, *RAGGED), source), {"block", "channel"}, "strategies")
+
+    def test_kept_stacked(self):
+        """A stack that stays one, [E, H, 2I], has blocks or nothing: no rows, no whole, no block across experts."""
+        experts = "model.language_model.layers.0.mlp.experts."
+        for inner, options, want in ((256, BLOCK, True), (256, DYNAMIC, False), (256, TENSOR, False),
+                                     (192, RAGGED, False), (192, ("--ragged", "quantize"), False)):
+            hidden = 128
+            source = {experts + "gate_up_proj": normal(2, hidden, 2 * inner),
+                      experts + "down_proj": normal(2, inner, hidden),
+                      "model.language_model.layers.0.self_attn.o_proj.weight": normal(256, 256)}
+            path = make(source, {"model_type": "qwen3_vl_moe", "text_config": {
+                **self.SETTINGS, "hidden_size": hidden, "moe_intermediate_size": inner}})
+            out = read(quantized(path, *options))
+            for projection in ("gate_up_proj", "down_proj"):
+                self.equal(out[experts + projection].dtype == F8, want, f"{inner} {options} {projection}")
+                if want:
+                    codes, scales = ref.quantize_block(source[experts + projection])
+                    self.same_bytes(out[experts + projection], codes, projection)
+                    self.same_bytes(out[experts + projection + "_scale"], scales, projection)
+            listed = quantization(quantized(path, *options))
+            listed = listed.get("ignore") or listed["modules_to_not_convert"]
+            self.equal(any(e.endswith(".mlp.experts") for e in listed), not want, f"{options}: the list")
+
+
 def is_embedding(module):
     return "embed" in module or module.endswith(("norm", "norm1", "token_table"))
 
@@ -208,4 +277,4 @@ class Loaded(Case):
 
 
 if __name__ == "__main__":
-    main(at_least=11900)
+    main(at_least=12000)
