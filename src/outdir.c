@@ -158,6 +158,17 @@ int fp8q_outdir_check(const struct fp8q_ckpt *ckpt, const char *destination, boo
                 err, FP8Q_E_ARG, "dst-foreign",
                 "%s: exists and is no output of fp8q; --overwrite replaces only those", shown.text);
     }
+    if (status == FP8Q_OK && !ckpt->is_dir && !overwrite) {
+        /* A sidecar alone is another tool's file, unless our own killed run left it.  */
+        char *sidecar = sidecar_name(destination), *partial = with_suffix(destination, ".partial");
+        if (!sidecar || !partial)
+            status = fp8q_fail_nomem(err);
+        else if (lstat(sidecar, &existing) == 0 && lstat(partial, &source) != 0)
+            status = fp8q_fail(err, FP8Q_E_ARG, "dst-exists", "%s: exists already",
+                               fp8q_show(&shown, sidecar));
+        free(sidecar);
+        free(partial);
+    }
     free(parent);
     return status;
 }

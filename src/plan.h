@@ -11,9 +11,6 @@
 
 #include "select.h"
 
-enum fp8q_format { FP8Q_FORMAT_FP8, FP8Q_FORMAT_COMPRESSED_TENSORS };
-enum fp8q_scales { FP8Q_SCALES_SIDECAR, FP8Q_SCALES_INLINE };
-
 struct fp8q_plan_options {
     struct fp8q_select_options select;
     enum fp8q_format format;

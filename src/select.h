@@ -48,9 +48,6 @@ enum fp8q_reason {
 };
 const char *fp8q_reason_name(enum fp8q_reason reason); /* "ragged-group" */
 
-enum fp8q_scheme { FP8Q_SCHEME_BLOCK, FP8Q_SCHEME_CHANNEL, FP8Q_SCHEME_TENSOR };
-enum fp8q_ragged { FP8Q_RAGGED_KEEP, FP8Q_RAGGED_QUANTIZE, FP8Q_RAGGED_CHANNEL };
-
 struct fp8q_select_options {
     const char *const *ignore, *const *include; /* patterns */
     size_t n_ignore, n_include;

@@ -32,9 +32,9 @@ int fp8q_stripe_float(struct fp8q_stripe_job *job, struct fp8q_error *err);
 /* Reads only: the largest magnitude, as F32, for per-tensor scales.  */
 int fp8q_stripe_amax_only(struct fp8q_stripe_job *job, float *amax_out, struct fp8q_error *err);
 
-/* F32 values rounded once more to BF16, F16 or F32 (nearest even).  F16 ends at 65504: beyond it is FP8Q_E_UNSUPPORTED,
- * never a silent infinity.  @name is the tensor's, for the message.  */
-int fp8q_store_floats(const float *values, size_t n, enum fp8q_dtype to, char *out, const char *name,
-                      struct fp8q_error *err);
+/* F32 values rounded once more to BF16, F16 or F32 (nearest even).  F16 ends at 65504: beyond it is
+ * FP8Q_E_UNSUPPORTED, never a silent infinity.  @name is the tensor's, for the message.  */
+int fp8q_store_floats(const float *values, size_t n, enum fp8q_dtype to, char *out,
+                      const char *name, struct fp8q_error *err);
 
 #endif

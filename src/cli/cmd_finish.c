@@ -56,7 +56,7 @@ static int run(struct cli *cli, int argc, char **argv)
 {
     bool overwrite = false;
     const struct cli_option options[] = {
-        {"overwrite", 0, CLI_FLAG, &overwrite, NULL, "replace an earlier output"}, {NULL}};
+        {"overwrite", 0, CLI_FLAG, &overwrite, NULL, "replace an earlier output"}, {.name = NULL}};
     const char *operands[1];
     int code;
     if (!cli_parse(cli, argc, argv, usage, options, operands, 1, 1, &code))

@@ -10,6 +10,8 @@
 #include "cli.h"
 #include "commands.h"
 #include "convert.h"
+#include "io.h"
+#include "lock.h"
 #include "report.h"
 
 static const char usage[] =
@@ -99,6 +101,16 @@ static void report_done(struct cli *cli, const struct fp8q_plan *plan,
               cli_bytes(bytes, r->finish.file_bytes));
 }
 
+static int write_lock(struct cli *cli, const char *path, const struct fp8q_plan *plan)
+{
+    struct fp8q_text text = {0};
+    int status = fp8q_lock_text(plan, &text, &cli->error);
+    if (status == FP8Q_OK)
+        status = fp8q_replace_file(path, text.data, text.len, &cli->error);
+    fp8q_text_reset(&text);
+    return status;
+}
+
 static int convert(struct cli *cli, const struct words *w, const struct fp8q_request *r,
                    const struct fp8q_plan *plan, struct fp8q_convert_options *o)
 {
@@ -114,7 +126,7 @@ static int convert(struct cli *cli, const struct words *w, const struct fp8q_req
     cli_progress_clear();
     cli_show_warnings(cli);
     report_done(cli, plan, o, &result);
-    return FP8Q_OK;
+    return w->lock ? write_lock(cli, w->lock, plan) : FP8Q_OK;
 }
 
 static int plan_and_convert(struct cli *cli, const struct words *w, struct fp8q_request *r,
@@ -145,6 +157,9 @@ static int plan_and_convert(struct cli *cli, const struct words *w, struct fp8q_
         fp8q_jsonw_bool(&cli->json, "dry_run", w->dry_run);
         cli_report_plan_json(cli, plan);
         status = fp8q_plan_check(plan, &cli->error);
+        if (status == FP8Q_OK &&
+            !w->dry_run) /* before the plan is printed as if it would be done */
+            status = fp8q_outdir_check(ckpt, o->destination, w->overwrite, &cli->error);
         if (status == FP8Q_OK || w->dry_run)
             cli_report_plan(cli, plan);
         if (status == FP8Q_OK && !w->dry_run)
@@ -189,13 +204,15 @@ static int run(struct cli *cli, int argc, char **argv)
          "re-shard (default: as the source)"},
         {"max-memory", 0, CLI_SIZE, &w.max_memory, "SIZE", "limit of working memory"},
         {"tp", 0, CLI_UINT, &r.tp, "N", "fail unless N-way tensor parallelism can be served"},
+        {"lock", 0, CLI_TEXT, &w.lock, "FILE",
+         "write what was quantized, for `fp8q verify --lock`"},
         {"strict", 0, CLI_FLAG, &r.strict, NULL, "fail where a fused group would be kept whole"},
         {"part", 0, CLI_TEXT, &w.part, "I/N", "convert the I-th share of the shards only"},
         {"resume", 0, CLI_FLAG, &w.resume, NULL, "go on where a killed run stopped"},
         {"overwrite", 0, CLI_FLAG, &w.overwrite, NULL, "replace an earlier output"},
         {"dry-run", 'n', CLI_FLAG, &w.dry_run, NULL, "print the plan and stop"},
         {"output", 'o', CLI_TEXT, &w.output, "DST", "same as the second operand"},
-        {NULL}};
+        {.name = NULL}};
     const char *operands[2];
     int code;
     if (!cli_parse(cli, argc, argv, usage, options, operands, 1, 2, &code)) {

@@ -4,8 +4,17 @@
  */
 #include "commands.h"
 
+/* clang-format off */
 const struct cli_command *const cli_commands[] = {
-    &cli_cmd_quantize,   &cli_cmd_finish,   &cli_cmd_verify,
+    &cli_cmd_quantize,
+    &cli_cmd_finish,
+    &cli_cmd_verify,
     &cli_cmd_inspect,
-    &cli_cmd_dequantize, &cli_cmd_families, NULL,
+    &cli_cmd_dequantize,
+    &cli_cmd_families,
+    &cli_command_compare,
+    &cli_cmd_calibrate,
+    &cli_cmd_eval,
+    NULL,
 };
+/* clang-format on */

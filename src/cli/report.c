@@ -107,8 +107,9 @@ void cli_report_plan(struct cli *cli, const struct fp8q_plan *plan)
     report_unclassified(cli, plan);
     cli_print(cli, "  tensors %s -> %s, %.2f %% less\n", cli_bytes(before, plan->source_bytes),
               cli_bytes(after, plan->output_bytes), 100 * reduction(plan));
-    cli_print(cli, "  memory: at most %s, %u thread%s\n", cli_bytes(memory, plan->peak_memory),
-              plan->threads, plan->threads == 1 ? "" : "s");
+    cli_print_verbose(cli, "  memory: at most %s, %u thread%s\n",
+                      cli_bytes(memory, plan->peak_memory), plan->threads,
+                      plan->threads == 1 ? "" : "s");
     if (!plan->options.dequantize)
         report_engines(cli, plan);
 }
