@@ -12,6 +12,7 @@
 #include "parts.h"
 #include "patterns.h"
 #include "role.h"
+#include "text.h"
 
 const char *fp8q_reason_name(enum fp8q_reason reason)
 {
@@ -59,16 +60,24 @@ bool fp8q_float_of(enum fp8q_dtype dtype, enum fp8q_float *float_out)
 
 const struct fp8q_tensor *fp8q_scale_owner(const struct fp8q_ckpt *ckpt, const char *name)
 {
-    static const char *const endings[] = {"_scale_inv", "_scale"};
+    static const struct {
+        const char *ending, *of_owner;
+    } kinds[] = {{"_scale_inv", ""},
+                 {"_scale", ""},
+                 {".input_scale", ".weight"},
+                 {".activation_scale", ".weight"}};
     size_t len = strlen(name);
-    for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++) {
-        size_t end = strlen(endings[i]);
-        if (len <= end || strcmp(name + len - end, endings[i]) != 0)
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+        size_t end = strlen(kinds[i].ending);
+        if (len <= end || strcmp(name + len - end, kinds[i].ending) != 0)
             continue;
-        char *owner = strndup(name, len - end);
-        const struct fp8q_tensor *t = owner ? fp8q_ckpt_find(ckpt, owner) : NULL;
-        free(owner);
-        return t && t->dtype == FP8Q_F8_E4M3 ? t : NULL;
+        struct fp8q_text owner = {0};
+        fp8q_text_add(&owner, name, len - end);
+        fp8q_text_puts(&owner, kinds[i].of_owner);
+        const struct fp8q_tensor *t = owner.failed ? NULL : fp8q_ckpt_find(ckpt, owner.data);
+        fp8q_text_reset(&owner);
+        if (t && t->dtype == FP8Q_F8_E4M3)
+            return t;
     }
     return NULL;
 }

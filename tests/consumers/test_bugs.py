@@ -136,8 +136,8 @@ class Bugs(Case):
 
     def test_O08_stacked_experts(self):
         experts = "model.layers.0.mlp.experts."
-        source = {experts + "gate_up_proj": normal(4, 256, 128), experts + "down_proj": normal(4, 128, 128)}
-        sizes = {"hidden_size": 128, "moe_intermediate_size": 128}
+        source = {experts + "gate_up_proj": normal(4, 512, 128), experts + "down_proj": normal(4, 128, 256)}
+        sizes = {"hidden_size": 128, "moe_intermediate_size": 256}
         out = read(quantized(make(source, {"model_type": "qwen3_5_moe_text", **sizes})))
         self.equal(sum(t.dtype == F8 for t in out.values()), 12, "per-expert weights")
         status, answer = fp8q_json("quantize", make(source, {"model_type": "gpt_oss", **sizes}), "--dry-run")
@@ -241,7 +241,7 @@ class Bugs(Case):
         for value, dtype in ((float("nan"), BF16), (float("inf"), F16), (float("-inf"), F32)):
             weight = normal(128, 128, dtype=dtype)
             weight[3, 5] = value
-            self.refused(3, "quantize", make({DOWN: weight}, LLAMA), says=[DOWN, "389"])
+            self.refused(3, "quantize", make({DOWN: weight}, LLAMA), says=[DOWN, "[3, 5]"])
             kept = {"model.norm.weight": weight[3].clone(), "lm_head.weight": weight}
             out = read(quantized(with_backbone(kept)))
             self.same_bytes(out["lm_head.weight"], weight, "a kept tensor passes through")
@@ -503,9 +503,9 @@ class Bugs(Case):
         path = make({DOWN: normal(128, 128)}, LLAMA)
         tensors = read(quantized(path))
         again = "model." + DOWN
-        tensors.update({again: tensors[DOWN], again + "_scale_inv": tensors[DOWN + "_scale_inv"]})
-        status, bad = self.failing(make(tensors, config(quantized(path))), "--source", path)
-        self.check(status == 1 and any(again in c["where"] + c["observed"] for c in bad), str(bad))
+        tensors.update({again: tensors[DOWN].clone(), again + "_scale_inv": tensors[DOWN + "_scale_inv"].clone()})
+        status, answer = fp8q_json("verify", make(tensors, config(quantized(path))), "--source", path)
+        self.check(status == 1 and again in json.dumps(answer), str(answer))
 
     def test_O49_very_many_tensors(self):
         """60,000 tensors in a sparse file: planned in a time that is not quadratic."""
@@ -634,12 +634,12 @@ class Bugs(Case):
         self.check(not os.path.exists(os.path.join(out, "pytorch_model.bin")), "pickle")
 
     def test_O74_quantized_source(self):
-        for out in (quantized(make({DOWN: normal(128, 128)}, LLAMA)),
-                    quantized(make({DOWN: normal(128, 128)}, LLAMA), "--format", "compressed-tensors")):
+        for options in ((), ("--format", "compressed-tensors")):
+            out = os.path.join(fresh_dir(), "copy")
+            shutil.copytree(quantized(make({DOWN: normal(128, 128)}, LLAMA), *options), out)
             self.refused(2, "quantize", out, says=["quantized already"])
             os.remove(os.path.join(out, "config.json"))
             self.refused(2, "quantize", out, says=["quantized already"])
-        _made.clear()
 
     def test_O76_tied_heads(self):
         for settings in ({"tie_word_embeddings": True}, {"text_config": {"tie_word_embeddings": True}}):
@@ -715,7 +715,5 @@ class Bugs(Case):
         self.check(bool(((a.view(torch.int32) - b.view(torch.int32)).abs() <= 1).all()), "scales")
 
 
-from common import _made
-
 if __name__ == "__main__":
-    main(at_least=400)
+    main(at_least=360)
