@@ -85,7 +85,9 @@ def respelt(modules, mapper):
     return {engines.renamed(m, mapper): q for m, q in modules.items()}
 
 
-class Matchers(Case):
+class Comparing(Case):
+    """A matcher's answers against what lies on disk."""
+
     def compare(self, what, matcher, modules, fused, leave=None):
         for module, parts in merged(modules, fused).items():
             if leave and re.search(leave, module):
@@ -98,6 +100,15 @@ class Matchers(Case):
             self.check(skips != parts[0], f"{what}: {module} is {'FP8' if parts[0] else 'high precision'} on disk, "
                                           f"the engine {'skips' if skips else 'quantizes'} it")
 
+    def compare_compressed(self, what, matcher, modules, fused):
+        """Experts are asked about one by one, under their own names."""
+        self.compare(what, matcher, {m: q for m, q in modules.items() if ".experts." not in m}, fused)
+        for module, is_quantized in modules.items():
+            if ".experts." in module and modules[module] == is_quantized and not is_stack(module):
+                self.check(matcher.one(module) != is_quantized, f"{what}: {module}")
+
+
+class Matchers(Comparing):
     def over_all(self, check, *dialect):
         """Calls check(what, checkpoint, quantization_config, modules) for each output."""
         for name, options in runs():
@@ -210,13 +221,6 @@ class Matchers(Case):
                     self.check(matcher.one(module) != is_quantized, f"{what}: {module}")
 
         self.compressed(check)
-
-    def compare_compressed(self, what, matcher, modules, fused):
-        """Experts are asked about one by one, under their own names."""
-        self.compare(what, matcher, {m: q for m, q in modules.items() if ".experts." not in m}, fused)
-        for module, is_quantized in modules.items():
-            if ".experts." in module and modules[module] == is_quantized and not is_stack(module):
-                self.check(matcher.one(module) != is_quantized, f"{what}: {module}")
 
 
 def is_stack(module):
