@@ -456,7 +456,8 @@ int fp8q_plan_check(const struct fp8q_plan *plan, struct fp8q_error *err)
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-static int check_options(const struct fp8q_plan_options *o, struct fp8q_error *err)
+static int check_options(const struct fp8q_plan_options *o, struct fp8q_warnings *warnings,
+                         struct fp8q_error *err)
 {
     bool channel =
         o->select.scheme == FP8Q_SCHEME_CHANNEL || o->select.ragged == FP8Q_RAGGED_CHANNEL;
@@ -467,6 +468,12 @@ static int check_options(const struct fp8q_plan_options *o, struct fp8q_error *e
     if (o->scale_fmt == FP8Q_SCALE_UE8M0 && o->select.scheme != FP8Q_SCHEME_BLOCK)
         return fp8q_fail(err, FP8Q_E_ARG, "scheme-scale-fmt",
                          "--scale-fmt ue8m0 is defined for blocks only");
+    if (!o->dequantize && o->select.scheme == FP8Q_SCHEME_TENSOR && o->format == FP8Q_FORMAT_FP8)
+        return fp8q_warn(
+            warnings, err, "scheme-format",
+            "per-tensor scales in the fp8 dialect are called weight_scale, as vLLM and "
+            "SGLang read them; transformers looks for another name and takes the bare "
+            "codes for weights. --format compressed-tensors is read by all three");
     return FP8Q_OK;
 }
 
@@ -508,7 +515,7 @@ static int build(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct 
     struct builder b = {.plan = plan, .err = err};
     bool known;
     const char *type;
-    FP8Q_TRY(check_options(&plan->options, err));
+    FP8Q_TRY(check_options(&plan->options, warnings, err));
     if (plan->options.dequantize) {
         plan->selection.family = fp8q_family_of(plan->ckpt->config, &type, &known);
         plan->selection.decisions =
