@@ -303,7 +303,8 @@ static int open_dir(struct fp8q_opening *o)
     return list_other_files(o);
 }
 
-/* NAME.safetensors and, if it is there, NAME.scales.safetensors: what `fp8q quantize` makes of a file.  */
+/* NAME.safetensors and, if it is there, NAME.scales.safetensors: what `fp8q quantize` makes of a
+ * file.  */
 static int add_sidecar(struct fp8q_opening *o, const char *name)
 {
     static const char ending[] = ".safetensors", sidecar_ending[] = ".scales.safetensors";

@@ -44,7 +44,8 @@ struct fp8q_ckpt {
     bool has_index;
     char *index_text; /* NULL without an index */
     size_t index_len;
-    uint64_t index_total_size, index_total_parameters; /* of its metadata, 0 if absent or no integer */
+    uint64_t index_total_size,
+        index_total_parameters; /* of its metadata, 0 if absent or no integer */
 
     char *config_text; /* NULL without config.json */
     size_t config_len;

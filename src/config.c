@@ -26,7 +26,8 @@ static void write_block_size(struct fp8q_jsonw *w, const char *key)
     fp8q_jsonw_close(w, ']');
 }
 
-/* quant_method "fp8".  Both keys of the list: vLLM and SGLang read the one, transformers the other.  */
+/* quant_method "fp8".  Both keys of the list: vLLM and SGLang read the one, transformers the other.
+ */
 static void write_fp8(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
 {
     fp8q_jsonw_string(w, "quant_method", "fp8");
@@ -74,7 +75,8 @@ static void close_group(struct fp8q_jsonw *w, enum fp8q_scheme scheme)
     fp8q_jsonw_close(w, '}');
 }
 
-/* A module as an anchored expression; q/k/v and gate/up also under the name of their fused matrix.  */
+/* A module as an anchored expression; q/k/v and gate/up also under the name of their fused matrix.
+ */
 static void write_target(struct fp8q_jsonw *w, const char *module)
 {
     static const char *const fused[][2] = {{"q_proj", "(?:q_proj|qkv_proj)$"},
@@ -166,8 +168,8 @@ int fp8q_config_texts(struct fp8q_plan *plan, struct fp8q_error *err)
         status = fp8q_text_status(&w.text, err);
     }
     if (status == FP8Q_OK && plan->ckpt->config_text)
-        status = fp8q_json_splice(plan->ckpt->config_text, plan->ckpt->config_len, stale, nested, key,
-                                  w.text.data, "config.json", &config, err);
+        status = fp8q_json_splice(plan->ckpt->config_text, plan->ckpt->config_len, stale, nested,
+                                  key, w.text.data, "config.json", &config, err);
     if (status == FP8Q_OK)
         status = fp8q_text_status(&config, err);
     if (status != FP8Q_OK) {

@@ -19,28 +19,31 @@ struct fp8q_convert_options {
 struct fp8q_convert_result {
     struct fp8q_finish_result finish;
     size_t resumed_shards; /* taken over from an earlier run */
-    bool complete;         /* false: a part, DST is not there yet */
+    size_t n_compensated,
+        n_guarded; /* with a calibration: sites with compensated, with plain rounding */
+    bool complete; /* false: a part, DST is not there yet */
 };
 
-/* Carries out @plan.  On failure nothing stands under the final name, and nothing is left unless @resume or a part was
- * asked for.  */
+/* Carries out @plan.  On failure nothing stands under the final name, and nothing is left unless
+ * @resume or a part was asked for.  */
 int fp8q_convert(const struct fp8q_plan *plan, const struct fp8q_convert_options *options,
                  struct fp8q_convert_result *result_out, struct fp8q_warnings *warnings,
                  struct fp8q_error *err);
 
-/* Which shards belong to part @part of @n_parts: balanced by bytes, the same on every machine.  @mine has plan->n_shards
- * entries.  */
+/* Which shards belong to part @part of @n_parts: balanced by bytes, the same on every machine.
+ * @mine has plan->n_shards entries.  */
 int fp8q_part_shards(const struct fp8q_plan *plan, unsigned part, unsigned n_parts, bool *mine,
                      struct fp8q_error *err);
 
-/* Ends a conversion whose parts are all done: plan again from the state in DST.partial, finish, commit.
+/* Ends a conversion whose parts are all done: plan again from the state in DST.partial, finish,
+ * commit.
  * @plan must be made from the request that fp8q_convert_state() read.  */
 int fp8q_convert_finish(const struct fp8q_plan *plan, const struct fp8q_convert_options *options,
                         struct fp8q_convert_result *result_out, struct fp8q_warnings *warnings,
                         struct fp8q_error *err);
 
-/* Reads the request of a conversion that parts began at @destination.  FP8Q_E_EVIDENCE if there is none.  Free *@json_out
- * (fp8q_json_free) and reset the request at the end.  */
+/* Reads the request of a conversion that parts began at @destination.  FP8Q_E_EVIDENCE if there is
+ * none.  Free *@json_out (fp8q_json_free) and reset the request at the end.  */
 int fp8q_convert_state(const char *destination, struct fp8q_json **json_out,
                        struct fp8q_request *request_out, uint64_t *n_parts_out,
                        struct fp8q_error *err);

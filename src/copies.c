@@ -27,15 +27,27 @@ static bool matches(const char *name, const char *const *globs)
 
 static enum fate fate_of(const struct fp8q_ckpt *ckpt, const char *relative, bool is_dir)
 {
-    static const char *const quiet[] = {".git", ".gitattributes", ".gitignore", ".cache", ".fp8q",
-                                        ".huggingface", ".DS_Store", NULL};
-    static const char *const weights[] = {
-        "*.bin", "*.pt", "*.pth", "*.ckpt", "*.gguf", "*.h5", "*.msgpack", "*.onnx", "*.onnx_data",
-        "*.index.json", "consolidated*", "hf_quant_config.json", FP8Q_MANIFEST_NAME, NULL};
+    static const char *const quiet[] = {".git",  ".gitattributes", ".gitignore", ".cache",
+                                        ".fp8q", ".huggingface",   ".DS_Store",  NULL};
+    static const char *const weights[] = {"*.bin",
+                                          "*.pt",
+                                          "*.pth",
+                                          "*.ckpt",
+                                          "*.gguf",
+                                          "*.h5",
+                                          "*.msgpack",
+                                          "*.onnx",
+                                          "*.onnx_data",
+                                          "*.index.json",
+                                          "consolidated*",
+                                          "hf_quant_config.json",
+                                          FP8Q_MANIFEST_NAME,
+                                          NULL};
     static const char *const policy[] = {"policy_preprocessor*.safetensors",
                                          "policy_postprocessor*.safetensors", NULL};
     const char *name = fp8q_basename(relative);
-    if (matches(name, quiet) || strcmp(name, ".gitattributes") == 0 || strncmp(name, ".git", 4) == 0)
+    if (matches(name, quiet) || strcmp(name, ".gitattributes") == 0 ||
+        strncmp(name, ".git", 4) == 0)
         return LEAVE_QUIETLY;
     if (is_dir)
         return strcmp(relative, "original") == 0 ? LEAVE : COPY;
@@ -70,8 +82,8 @@ struct walk {
 
 static int add_file(struct walk *w, const char *relative)
 {
-    FP8Q_TRY(fp8q_grow(&w->copies->files, w->copies->count, &w->cap, sizeof(*w->copies->files),
-                       w->err));
+    FP8Q_TRY(
+        fp8q_grow(&w->copies->files, w->copies->count, &w->cap, sizeof(*w->copies->files), w->err));
     struct fp8q_side_file *f = &w->copies->files[w->copies->count];
     f->name = strdup(relative);
     f->crc32 = 0;

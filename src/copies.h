@@ -13,9 +13,10 @@ struct fp8q_copies {
     size_t count;
 };
 
-/* Lists what to copy: tokenizer, processor, generation and code files, with sub-directories, following symbolic links.
- * Left out, with a warning each: other weights (*.bin, *.gguf, unindexed safetensors, consolidated*), stale quantization
- * facts (hf_quant_config.json), other indices, and what is no file.  Hidden caches are left out without a word.  */
+/* Lists what to copy: tokenizer, processor, generation and code files, with sub-directories,
+ * following symbolic links. Left out, with a warning each: other weights (*.bin, *.gguf, unindexed
+ * safetensors, consolidated*), stale quantization facts (hf_quant_config.json), other indices, and
+ * what is no file.  Hidden caches are left out without a word.  */
 int fp8q_copies_list(const struct fp8q_ckpt *ckpt, struct fp8q_copies *copies_out,
                      struct fp8q_warnings *warnings, struct fp8q_error *err);
 void fp8q_copies_reset(struct fp8q_copies *copies);

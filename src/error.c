@@ -46,8 +46,9 @@ static const char *reason_of_gnu(const char *result, const char *buf)
 
 /* strerror_r returns int by POSIX and char * in glibc with _GNU_SOURCE.  */
 #define STRERROR_R(errnum, buf, size)                                                              \
-    _Generic(strerror_r(errnum, buf, size), int: reason_of_posix, default: reason_of_gnu)(         \
-        strerror_r(errnum, buf, size), buf)
+    _Generic(strerror_r(errnum, buf, size), int                                                    \
+             : reason_of_posix, default                                                            \
+             : reason_of_gnu)(strerror_r(errnum, buf, size), buf)
 
 int fp8q_fail_errno(struct fp8q_error *err, int errnum, const char *fmt, ...)
 {

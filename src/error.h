@@ -40,7 +40,8 @@ int fp8q_warn(struct fp8q_warnings *warnings, struct fp8q_error *err, const char
               const char *fmt, ...) FP8Q_PRINTF(4, 5);
 
 /* Text that is safe on a terminal: control bytes, quotes, backslashes, DEL and bytes that are no
- * UTF-8 become \xNN, bidirectional controls \u{...}, long text is cut with "...".  Valid for as long as @buf.  */
+ * UTF-8 become \xNN, bidirectional controls \u{...}, long text is cut with "...".  Valid for as
+ * long as @buf.  */
 struct fp8q_shown {
     char text[256];
 };

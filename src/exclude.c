@@ -2,10 +2,10 @@
  *
  * exclude.c - the exclusion list.
  *
- * Engines differ: vLLM compares whole paths, SGLang dotted parts, transformers regular expressions and suffixes,
- * lmdeploy substrings.  So each kept linear is listed by its full path, and again in the spelling of other
- * module trees (prefixes, fused names), and each tower by its root.  An alias must never reach a quantized
- * module: nothing is shortened except a leading `model.` of a tower.
+ * Engines differ: vLLM compares whole paths, SGLang dotted parts, transformers regular expressions
+ * and suffixes, lmdeploy substrings.  So each kept linear is listed by its full path, and again in
+ * the spelling of other module trees (prefixes, fused names), and each tower by its root.  An alias
+ * must never reach a quantized module: nothing is shortened except a leading `model.` of a tower.
  */
 #include "exclude.h"
 
@@ -34,7 +34,8 @@ static void add(struct list *list, const char *head, size_t head_len, const char
     }
     memcpy(item, head, head_len);
     strcpy(item + head_len, tail);
-    list->status = fp8q_grow(&list->items, list->count, &list->cap, sizeof(*list->items), list->err);
+    list->status =
+        fp8q_grow(&list->items, list->count, &list->cap, sizeof(*list->items), list->err);
     if (list->status == FP8Q_OK)
         list->items[list->count++] = item;
     else
@@ -93,13 +94,24 @@ struct fused {
 
 /* What engines call the matrix that holds a member, or the members of a matrix fused on disk.  */
 static const struct fused fused_names[] = {
-    {"q_proj", "qkv_proj"},       {"k_proj", "qkv_proj"},     {"v_proj", "qkv_proj"},
-    {"gate_proj", "gate_up_proj"}, {"up_proj", "gate_up_proj"}, {"qkv", "qkv_proj"},
-    {"qkv", "q_proj"},            {"qkv", "k_proj"},          {"qkv", "v_proj"},
-    {"qkv_proj", "q_proj"},       {"qkv_proj", "k_proj"},     {"qkv_proj", "v_proj"},
-    {"gate_up_proj", "gate_proj"}, {"gate_up_proj", "up_proj"},
-    {"in_proj_qkv", "in_proj_qkvz"}, {"in_proj_z", "in_proj_qkvz"},
-    {"in_proj_b", "in_proj_ba"},  {"in_proj_a", "in_proj_ba"},
+    {"q_proj", "qkv_proj"},
+    {"k_proj", "qkv_proj"},
+    {"v_proj", "qkv_proj"},
+    {"gate_proj", "gate_up_proj"},
+    {"up_proj", "gate_up_proj"},
+    {"qkv", "qkv_proj"},
+    {"qkv", "q_proj"},
+    {"qkv", "k_proj"},
+    {"qkv", "v_proj"},
+    {"qkv_proj", "q_proj"},
+    {"qkv_proj", "k_proj"},
+    {"qkv_proj", "v_proj"},
+    {"gate_up_proj", "gate_proj"},
+    {"gate_up_proj", "up_proj"},
+    {"in_proj_qkv", "in_proj_qkvz"},
+    {"in_proj_z", "in_proj_qkvz"},
+    {"in_proj_b", "in_proj_ba"},
+    {"in_proj_a", "in_proj_ba"},
     {"q_a_proj", "fused_qkv_a_proj_with_mqa"},
     {"kv_a_proj_with_mqa", "fused_qkv_a_proj_with_mqa"},
 };
@@ -123,7 +135,8 @@ static void add_module(struct list *list, const char *module, bool kept_root)
 
 /* ---- what stays ------------------------------------------------------------------------------ */
 
-/* Looks like a linear to an engine: a 2-D weight that is no embedding.  An adaRMS `dense` inside a norm is one.  */
+/* Looks like a linear to an engine: a 2-D weight that is no embedding.  An adaRMS `dense` inside a
+ * norm is one.  */
 static bool is_kept_linear(const struct fp8q_tensor *t, const struct fp8q_decision *d)
 {
     size_t len = strlen(t->name);
@@ -156,8 +169,8 @@ static void add_roots(struct fp8q_plan *plan, struct list *list, struct list *ro
     for (size_t i = 0; i < plan->ckpt->n_tensors; i++) {
         const struct fp8q_tensor *t = &plan->ckpt->tensors[i];
         enum fp8q_reason reason = plan->selection.decisions[i].reason;
-        bool kept_root = reason == FP8Q_WHY_VISION || reason == FP8Q_WHY_PROJECTOR ||
-                         reason == FP8Q_WHY_ACTION;
+        bool kept_root =
+            reason == FP8Q_WHY_VISION || reason == FP8Q_WHY_PROJECTOR || reason == FP8Q_WHY_ACTION;
         size_t len = kept_root ? fp8q_root_prefix(plan->selection.family, t->name) : 0;
         if (len == 0)
             continue;
@@ -188,9 +201,9 @@ static void add_kept(struct fp8q_plan *plan, struct list *list)
             continue;
         char *module = strndup(t->name, fp8q_module_len(t->name));
         if (module)
-            add_module(list, module, d->reason == FP8Q_WHY_VISION ||
-                                         d->reason == FP8Q_WHY_PROJECTOR ||
-                                         d->reason == FP8Q_WHY_ACTION);
+            add_module(list, module,
+                       d->reason == FP8Q_WHY_VISION || d->reason == FP8Q_WHY_PROJECTOR ||
+                           d->reason == FP8Q_WHY_ACTION);
         else
             list->status = fp8q_fail_nomem(list->err);
         free(module);
@@ -229,8 +242,9 @@ static void free_list(struct list *list)
     free(list->items);
 }
 
-/* compressed-tensors: towers, routers and the head as anchored expressions without a prefix, because engines
- * match them against their own module tree, and SGLang takes a plain entry as a substring.  */
+/* compressed-tensors: towers, routers and the head as anchored expressions without a prefix,
+ * because engines match them against their own module tree, and SGLang takes a plain entry as a
+ * substring.  */
 static void add_regexes(const struct fp8q_plan *plan, const struct list *roots, struct list *list)
 {
     static const struct {
@@ -258,7 +272,8 @@ static void add_regexes(const struct fp8q_plan *plan, const struct list *roots, 
                 add(list, routers[r].regex, strlen(routers[r].regex), "");
                 break;
             }
-    /* The exact names of routers would act as substrings of gate_proj; the expressions replace them.  */
+    /* The exact names of routers would act as substrings of gate_proj; the expressions replace
+     * them.  */
     size_t n = 0;
     for (size_t i = 0; i < list->count; i++) {
         const char *item = list->items[i];

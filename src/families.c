@@ -96,10 +96,7 @@ const struct fp8q_family fp8q_families[] = {
      .decoders = "model",
      .linears = LATENT MLP MOE SHARED_EXPERTS,
      .note = "kv_a_proj_with_mqa has 576 rows: it and q_a_proj stay"},
-    {.name = "Phi-3",
-     .model_types = "phi3",
-     .decoders = "model",
-     .linears = FUSED},
+    {.name = "Phi-3", .model_types = "phi3", .decoders = "model", .linears = FUSED},
     {.name = "Phi-3-Vision, Phi-4-Multimodal",
      .model_types = "phi3_v phi4mm phi4_multimodal",
      .decoders = "model",
@@ -129,10 +126,7 @@ const struct fp8q_family fp8q_families[] = {
      .linears = LLAMA INTERNLM2,
      .vision = "vision_model vision_tower",
      .projector = "mlp1 multi_modal_projector"},
-    {.name = "InternLM2",
-     .model_types = "internlm2",
-     .decoders = "model",
-     .linears = INTERNLM2},
+    {.name = "InternLM2", .model_types = "internlm2", .decoders = "model", .linears = INTERNLM2},
     {.name = "MiniCPM-V, MiniCPM-o",
      .model_types = "minicpmv minicpmo",
      .decoders = "llm.model",
@@ -278,10 +272,10 @@ size_t fp8q_family_layer(const struct fp8q_family *family, const char *module)
     return 0;
 }
 
-/* Matches @name against one entry "head.(a b c)", "head.x" or "experts.E.(a b)".  @entry_len covers the
- * entry; on success the shared length of the group is set.  */
+/* Matches @name against one entry "head.(a b c)", "head.x" or "experts.E.(a b)".  @entry_len covers
+ * the entry; on success the shared length of the group is set.  */
 static bool match_entry(const char *entry, size_t entry_len, const char *name,
-                        struct fp8q_linear *out)
+                        struct fp8q_linear_place *out)
 {
     const char *end = entry + entry_len;
     const char *e = entry, *n = name;
@@ -323,7 +317,7 @@ static size_t entry_length(const char *s)
 }
 
 bool fp8q_family_linear(const struct fp8q_family *family, const char *module,
-                        struct fp8q_linear *linear_out)
+                        struct fp8q_linear_place *linear_out)
 {
     size_t layer = fp8q_family_layer(family, module);
     if (!layer)

@@ -15,18 +15,19 @@ enum fp8q_experts {
     FP8Q_EXPERTS_KEEP     /* engines have no FP8 path for them: stay as they are */
 };
 
-/* Lists are separated by spaces.  Roots are runs of whole dot-separated components, found anywhere in a
- * name.  A decoder root is the exact text before `layers.N.`; "" stands for none.
+/* Lists are separated by spaces.  Roots are runs of whole dot-separated components, found anywhere
+ * in a name.  A decoder root is the exact text before `layers.N.`; "" stands for none.
  *
- * @linears: module names after `layers.N.`.  Parentheses hold the members of one fused group, which engines
- * load as one matrix, so that it is quantized whole or not at all; E stands for an expert's number, and all
- * experts of a layer are one group.  */
+ * @linears: module names after `layers.N.`.  Parentheses hold the members of one fused group, which
+ * engines load as one matrix, so that it is quantized whole or not at all; E stands for an expert's
+ * number, and all experts of a layer are one group.  */
 struct fp8q_family {
     const char *name;
     const char *model_types; /* config.json "model_type", or LeRobot's "type" */
     const char *decoders;
     const char *linears;
-    const char *vision, *projector, *action; /* kept roots; "action" holds whatever is no backbone */
+    const char *vision, *projector,
+        *action; /* kept roots; "action" holds whatever is no backbone */
     enum fp8q_experts experts;
     bool lerobot; /* its own loader would read bare codes as weights */
     const char *note;
@@ -34,16 +35,18 @@ struct fp8q_family {
 
 extern const struct fp8q_family fp8q_families[]; /* ends with a row without a name */
 
-/* For a file without config.json and for unknown types: no decoders (any text before `layers.N.`).  */
+/* For a file without config.json and for unknown types: no decoders (any text before `layers.N.`).
+ */
 extern const struct fp8q_family fp8q_general_family;
 
-/* The row of this config (NULL allowed): by model_type, by `type`, by text_config.model_type where the top level has
- * none.  Falls back to fp8q_general_family with *@known_out false; *@type_out is the type found or NULL.  */
+/* The row of this config (NULL allowed): by model_type, by `type`, by text_config.model_type where
+ * the top level has none.  Falls back to fp8q_general_family with *@known_out false; *@type_out is
+ * the type found or NULL.  */
 const struct fp8q_family *fp8q_family_of(const struct fp8q_json *config, const char **type_out,
                                          bool *known_out);
 
 /* Where a module stands in a family's @linears.  */
-struct fp8q_linear {
+struct fp8q_linear_place {
     const char *entry; /* start of the entry in @linears that matched */
     size_t group_len;  /* leading bytes of the module's name that its fused group shares */
     bool fused;        /* belongs to a group of several */
@@ -52,7 +55,7 @@ struct fp8q_linear {
 
 /* Whether @module is a linear of the family's decoder.  */
 bool fp8q_family_linear(const struct fp8q_family *family, const char *module,
-                        struct fp8q_linear *linear_out);
+                        struct fp8q_linear_place *linear_out);
 /* End of "<decoder>.layers.N." in @module (the offset after it), or 0 if it has no such prefix.  */
 size_t fp8q_family_layer(const struct fp8q_family *family, const char *module);
 

@@ -42,7 +42,8 @@ static int read_records(const struct fp8q_plan *plan, const struct fp8q_outdir *
 
 /* ---- fingerprints ---------------------------------------------------------------------------- */
 
-/* Source tensors that the plan does not carry (scales of an FP8 source) are read for their checksum.  */
+/* Source tensors that the plan does not carry (scales of an FP8 source) are read for their
+ * checksum.  */
 static int crc_of_uncarried(const struct fp8q_plan *plan, size_t source, uint32_t *crc_out,
                             struct fp8q_error *err)
 {
@@ -112,8 +113,8 @@ static int output_fingerprint(const struct fp8q_plan *plan, const struct fp8q_re
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static int write_named(const struct fp8q_outdir *out, const char *name, const char *data, size_t len,
-                       struct fp8q_finish_result *result, struct fp8q_error *err)
+static int write_named(const struct fp8q_outdir *out, const char *name, const char *data,
+                       size_t len, struct fp8q_finish_result *result, struct fp8q_error *err)
 {
     char *path = fp8q_join(out->partial, name);
     int status = path ? fp8q_remove_tree(path, err) : fp8q_fail_nomem(err);
@@ -137,7 +138,8 @@ static int write_scales(const struct fp8q_plan *plan, const struct fp8q_outdir *
             continue;
         FP8Q_TRY(fp8q_record_read(plan, i, out->work, results, &scales, &found, err));
         int status = found ? FP8Q_OK : missing_record(plan, i, out->partial, err);
-        for (size_t k = s->first_piece; k < s->first_piece + s->n_pieces && status == FP8Q_OK; k++) {
+        for (size_t k = s->first_piece; k < s->first_piece + s->n_pieces && status == FP8Q_OK;
+             k++) {
             const struct fp8q_piece *p = &plan->pieces[k];
             if (p->scale == SIZE_MAX)
                 continue;
@@ -159,7 +161,8 @@ static int write_sidecar(const struct fp8q_plan *plan, const struct fp8q_outdir 
     int fd = -1;
     const struct fp8q_out_shard *s = &plan->shards[plan->sidecar];
     char *path = fp8q_join(out->partial, s->name);
-    int status = path ? fp8q_manifest_sidecar_header(plan, facts, &header, err) : fp8q_fail_nomem(err);
+    int status =
+        path ? fp8q_manifest_sidecar_header(plan, facts, &header, err) : fp8q_fail_nomem(err);
     if (status == FP8Q_OK)
         status = fp8q_remove_tree(path, err);
     if (status == FP8Q_OK)
@@ -226,8 +229,8 @@ int fp8q_finish(const struct fp8q_plan *plan, const struct fp8q_request *request
         status = write_named(out, "model.safetensors.index.json", plan->index_text,
                              strlen(plan->index_text), result, err);
     if (status == FP8Q_OK && plan->config_text)
-        status = write_named(out, "config.json", plan->config_text, strlen(plan->config_text), result,
-                             err);
+        status = write_named(out, "config.json", plan->config_text, strlen(plan->config_text),
+                             result, err);
     for (size_t i = 0; i < plan->n_shards; i++)
         result->file_bytes += i == plan->sidecar ? 0 : plan->shards[i].size_bytes;
     fp8q_copies_reset(&copies);

@@ -56,7 +56,8 @@ static int open_retry(const char *path, int flags, int mode)
 int fp8q_open_read(const char *path, struct stat *stat_out, int *fd_out, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
-    /* O_NONBLOCK: opening a FIFO without a writer would otherwise hang.  No effect on regular files.  */
+    /* O_NONBLOCK: opening a FIFO without a writer would otherwise hang.  No effect on regular
+     * files.  */
     *fd_out = open_retry(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     if (*fd_out < 0)
         return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
@@ -106,10 +107,11 @@ int fp8q_pread(int fd, void *buf, size_t len, uint64_t offset, const char *path,
         if (n > 0)
             done += (size_t)n;
         else if (n == 0)
-            return fp8q_fail(err, FP8Q_E_IO, "file-ended",
-                             "%s: ends at byte %llu, expected %llu more (changed while being read?)",
-                             fp8q_show(&shown, path), (unsigned long long)(offset + done),
-                             (unsigned long long)(len - done));
+            return fp8q_fail(
+                err, FP8Q_E_IO, "file-ended",
+                "%s: ends at byte %llu, expected %llu more (changed while being read?)",
+                fp8q_show(&shown, path), (unsigned long long)(offset + done),
+                (unsigned long long)(len - done));
         else if (errno != EINTR)
             return fp8q_fail_errno(err, errno, "reading %s", fp8q_show(&shown, path));
     }
@@ -126,7 +128,8 @@ int fp8q_pwrite(int fd, const void *buf, size_t len, uint64_t offset, const char
         if (n > 0)
             done += (size_t)n;
         else if (n == 0 || errno != EINTR)
-            return fp8q_fail_errno(err, n == 0 ? EIO : errno, "writing %s", fp8q_show(&shown, path));
+            return fp8q_fail_errno(err, n == 0 ? EIO : errno, "writing %s",
+                                   fp8q_show(&shown, path));
     }
     return FP8Q_OK;
 }
@@ -184,8 +187,9 @@ int fp8q_read_file(const char *path, uint64_t max, char **data_out, size_t *len_
     *len_out = 0;
     FP8Q_TRY(fp8q_open_read(path, &st, &fd, err));
     if ((uint64_t)st.st_size > max || (uint64_t)st.st_size >= SIZE_MAX) {
-        status = fp8q_fail(err, FP8Q_E_FORMAT, "file-too-large", "%s: %lld bytes, the limit is %llu",
-                           fp8q_show(&shown, path), (long long)st.st_size, (unsigned long long)max);
+        status =
+            fp8q_fail(err, FP8Q_E_FORMAT, "file-too-large", "%s: %lld bytes, the limit is %llu",
+                      fp8q_show(&shown, path), (long long)st.st_size, (unsigned long long)max);
         goto out;
     }
     *data_out = malloc((size_t)st.st_size + 1);
@@ -218,6 +222,22 @@ int fp8q_write_file(const char *path, const void *data, size_t len, struct fp8q_
         status = closed;
     if (status != FP8Q_OK)
         unlink(path);
+    return status;
+}
+
+int fp8q_replace_file(const char *path, const void *data, size_t len, struct fp8q_error *err)
+{
+    char *fresh = malloc(strlen(path) + 32);
+    if (!fresh)
+        return fp8q_fail_nomem(err);
+    sprintf(fresh, "%s.new-%ld", path, (long)getpid());
+    int status = fp8q_write_file(fresh, data, len, err);
+    if (status == FP8Q_OK) {
+        status = fp8q_rename(fresh, path, err);
+        if (status != FP8Q_OK)
+            unlink(fresh);
+    }
+    free(fresh);
     return status;
 }
 
@@ -306,7 +326,8 @@ int fp8q_rename_new(const char *from, const char *to, struct fp8q_error *err)
                          fp8q_show(&shown, to));
     if (errno != EINVAL && errno != ENOSYS)
         return fp8q_fail_errno(err, errno, "renaming to %s", fp8q_show(&shown, to));
-    /* File system without RENAME_NOREPLACE: the check leaves a short gap, the lock covers our own runs.  */
+    /* File system without RENAME_NOREPLACE: the check leaves a short gap, the lock covers our own
+     * runs.  */
     if (lstat(to, &st) == 0)
         return fp8q_fail(err, FP8Q_E_ARG, "dst-exists", "%s: exists already",
                          fp8q_show(&shown, to));

@@ -35,11 +35,14 @@ int fp8q_reserve(int fd, uint64_t size, const char *path, struct fp8q_error *err
 void fp8q_start_writeback(int fd, uint64_t offset, uint64_t len);
 void fp8q_drop_cache(int fd, uint64_t offset, uint64_t len);
 
-/* A whole file of at most @max bytes, with a NUL appended (not counted in *@len_out).  Free *@data_out.  */
+/* A whole file of at most @max bytes, with a NUL appended (not counted in *@len_out).  Free
+ * *@data_out.  */
 int fp8q_read_file(const char *path, uint64_t max, char **data_out, size_t *len_out,
                    struct fp8q_error *err);
 /* A new file with these bytes, fsynced and closed; removed again on failure.  */
 int fp8q_write_file(const char *path, const void *data, size_t len, struct fp8q_error *err);
+/* The same for a path that may exist: written beside it and renamed over it.  */
+int fp8q_replace_file(const char *path, const void *data, size_t len, struct fp8q_error *err);
 /* Copies a regular file to a new path (same rules), keeping its permission bits.  */
 int fp8q_copy_file(const char *from, const char *to, struct fp8q_error *err);
 

@@ -21,7 +21,8 @@ int fp8q_json_check(const char *text, size_t len, unsigned flags, const char *wh
                     struct fp8q_error *err);
 
 /* A parsed document.  Values are borrowed from it; every getter accepts NULL and wrong types and
- * then returns the fallback, so that optional keys need no checks.  Non-finite numbers read as null.  */
+ * then returns the fallback, so that optional keys need no checks.  Non-finite numbers read as
+ * null.  */
 struct fp8q_json; /* = struct cJSON, kept opaque */
 
 int fp8q_json_parse(const char *text, size_t len, unsigned flags, const char *what,
@@ -44,16 +45,20 @@ const char *fp8q_json_key(const struct fp8q_json *member); /* NULL for an array'
 const char *fp8q_json_string(const struct fp8q_json *value, const char *fallback);
 bool fp8q_json_bool(const struct fp8q_json *value, bool fallback);
 double fp8q_json_number(const struct fp8q_json *value, double fallback);
-/* A non-negative integer below 2^53; false for anything else (fractions, negative, too large, absent).  */
+/* Whether @array holds the string @text.  */
+bool fp8q_json_has_string(const struct fp8q_json *array, const char *text);
+/* A non-negative integer below 2^53; false for anything else (fractions, negative, too large,
+ * absent).  */
 bool fp8q_json_uint(const struct fp8q_json *value, uint64_t *out);
 
 /* ---- text splice: changing config.json without printing it again -------------------------- */
 
 /* Appends to @out the document @text with the top-level members @remove (NULL-terminated list)
  * taken out, and `"<key>": <value>` (if @key is not NULL; @value is JSON text) put in as the last
- * member, in the document's own style (line ends, indentation, `", "` when on one line).  Members of
- * nested objects named in @remove_nested ("text_config.quantization_config") are taken out as well.
- * All other bytes stay as they are.  @text must have passed fp8q_json_check() and be an object.  */
+ * member, in the document's own style (line ends, indentation, `", "` when on one line).  Members
+ * of nested objects named in @remove_nested ("text_config.quantization_config") are taken out as
+ * well. All other bytes stay as they are.  @text must have passed fp8q_json_check() and be an
+ * object.  */
 int fp8q_json_splice(const char *text, size_t len, const char *const *remove,
                      const char *const *remove_nested, const char *key, const char *value,
                      const char *what, struct fp8q_text *out, struct fp8q_error *err);

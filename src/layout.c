@@ -2,8 +2,8 @@
  *
  * layout.c - output shards: names, order, offsets, headers, index.
  *
- * Each shard is laid out as the official writer does (dtype by falling alignment, then name).  Pieces keep the
- * source's order, so that reading is sequential and only writing jumps.
+ * Each shard is laid out as the official writer does (dtype by falling alignment, then name).
+ * Pieces keep the source's order, so that reading is sequential and only writing jumps.
  */
 #include "layout.h"
 
@@ -52,8 +52,8 @@ static bool scales_made(const struct fp8q_plan *plan)
     return false;
 }
 
-/* Leaves out shards that held nothing but scales which the output does not carry.  @kept_out lists the sources of the
- * rest.  */
+/* Leaves out shards that held nothing but scales which the output does not carry.  @kept_out lists
+ * the sources of the rest.  */
 static size_t drop_empty(struct fp8q_plan *plan, size_t *kept_out)
 {
     const struct fp8q_ckpt *ckpt = plan->ckpt;
@@ -72,8 +72,8 @@ static size_t drop_empty(struct fp8q_plan *plan, size_t *kept_out)
     return n;
 }
 
-/* Name of output shard @i.  With an index no file may be called model.safetensors: transformers would
- * read that one and ignore the index.  */
+/* Name of output shard @i.  With an index no file may be called model.safetensors: transformers
+ * would read that one and ignore the index.  */
 static char *shard_name(const struct fp8q_plan *plan, size_t i, size_t n, bool index)
 {
     const struct fp8q_ckpt *ckpt = plan->ckpt;
@@ -95,8 +95,8 @@ static int name_shards(struct fp8q_plan *plan, struct fp8q_error *err)
     bool has_scales = scales_made(plan);
     bool sidecar = has_scales && plan->options.scales == FP8Q_SCALES_SIDECAR;
     bool resize = plan->options.max_shard_size && plan->ckpt->is_dir;
-    plan->shard_sources = fp8q_plan_alloc(plan, plan->ckpt->n_shards + plan->n_tensors,
-                                          sizeof(*plan->shard_sources));
+    plan->shard_sources =
+        fp8q_plan_alloc(plan, plan->ckpt->n_shards + plan->n_tensors, sizeof(*plan->shard_sources));
     if (!plan->shard_sources)
         return fp8q_fail_nomem(err);
     size_t n = resize ? assign_by_size(plan) : drop_empty(plan, plan->shard_sources);
@@ -217,10 +217,10 @@ static int compare_pairs(const void *a, const void *b)
     return strcmp(((const struct fp8q_st_pair *)a)->key, ((const struct fp8q_st_pair *)b)->key);
 }
 
-/* The source's metadata (where one source shard feeds this one) with "format": "pt", without which transformers up to
- * 4.5x refuses the file.  */
-static int make_metadata(const struct fp8q_plan *plan, size_t shard, struct fp8q_st_pair **pairs_out,
-                         size_t *n_out, struct fp8q_error *err)
+/* The source's metadata (where one source shard feeds this one) with "format": "pt", without which
+ * transformers up to 4.5x refuses the file.  */
+static int make_metadata(const struct fp8q_plan *plan, size_t shard,
+                         struct fp8q_st_pair **pairs_out, size_t *n_out, struct fp8q_error *err)
 {
     bool same = !plan->options.max_shard_size || !plan->ckpt->is_dir;
     const struct fp8q_st_header *h =

@@ -7,8 +7,9 @@
 
 #include "plan.h"
 
-/* Names the output shards, sorts tensors into them as the official writer does, assigns offsets, emits headers and the
- * index.  Expects plan->tensors and plan->pieces in source order with tensors[].shard = shard of the source.  */
+/* Names the output shards, sorts tensors into them as the official writer does, assigns offsets,
+ * emits headers and the index.  Expects plan->tensors and plan->pieces in source order with
+ * tensors[].shard = shard of the source.  */
 int fp8q_layout(struct fp8q_plan *plan, struct fp8q_error *err);
 
 #define FP8Q_SIDECAR_NAME "model-scales.safetensors"

@@ -166,8 +166,9 @@ static void seal(struct fp8q_text *text, const char *before)
     memcpy(place, digits, 8);
 }
 
-int fp8q_manifest_sidecar_header(const struct fp8q_plan *plan, const struct fp8q_manifest_facts *facts,
-                                 struct fp8q_text *out, struct fp8q_error *err)
+int fp8q_manifest_sidecar_header(const struct fp8q_plan *plan,
+                                 const struct fp8q_manifest_facts *facts, struct fp8q_text *out,
+                                 struct fp8q_error *err)
 {
     const struct fp8q_out_shard *s = &plan->shards[plan->sidecar];
     struct fp8q_jsonw w = {.indent = 0};
@@ -281,7 +282,8 @@ static int find_in_shard(const struct fp8q_shard *s, struct found *f, bool *foun
     if (status == FP8Q_OK)
         status = fp8q_pread(fd, text, (size_t)s->header.data_start, 0, s->path, err);
     if (status == FP8Q_OK)
-        f->actual_crc = unsealed_crc(text, (size_t)s->header.data_start, "\"" HEADER_CRC_KEY "\":\"");
+        f->actual_crc =
+            unsealed_crc(text, (size_t)s->header.data_start, "\"" HEADER_CRC_KEY "\":\"");
     (void)fp8q_close(&fd, s->path, NULL);
     free(text);
     return status;
@@ -301,7 +303,8 @@ static int check_found(const struct found *f, struct fp8q_error *err)
         return fp8q_fail(err, FP8Q_E_MISMATCH, "sidecar-version",
                          "%s: sidecar version %s, this fp8q reads %d.x", shown.text, f->version,
                          FP8Q_SIDECAR_MAJOR);
-    if (!fp8q_parse_crc(f->manifest_crc, &crc) || crc != fp8q_crc32(0, f->manifest, f->manifest_len))
+    if (!fp8q_parse_crc(f->manifest_crc, &crc) ||
+        crc != fp8q_crc32(0, f->manifest, f->manifest_len))
         return fp8q_fail(err, FP8Q_E_MISMATCH, "manifest-crc",
                          "%s: the manifest's CRC-32 is not the one that stands beside it",
                          shown.text);

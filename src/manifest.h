@@ -3,9 +3,10 @@
  * manifest.h - what a conversion did, with a checksum of every byte: written into the sidecar's
  * metadata (or a small JSON file), read back by verify.
  *
- * Metadata: "fp8q.sidecar_version" ("MAJOR.MINOR"; another MAJOR is refused), "fp8q.manifest" (JSON text),
- * "fp8q.manifest_crc32" (of that text), "fp8q.header_crc32" (of the whole header or file, with these eight digits
- * taken as zeros).  Checksums are CRC-32, eight lower-case hexadecimal digits.
+ * Metadata: "fp8q.sidecar_version" ("MAJOR.MINOR"; another MAJOR is refused), "fp8q.manifest" (JSON
+ * text), "fp8q.manifest_crc32" (of that text), "fp8q.header_crc32" (of the whole header or file,
+ * with these eight digits taken as zeros).  Checksums are CRC-32, eight lower-case hexadecimal
+ * digits.
  */
 #ifndef FP8Q_MANIFEST_H
 #define FP8Q_MANIFEST_H
@@ -32,8 +33,9 @@ struct fp8q_manifest_facts {
 };
 
 /* The sidecar's header with the manifest in it, ready to write.  */
-int fp8q_manifest_sidecar_header(const struct fp8q_plan *plan, const struct fp8q_manifest_facts *facts,
-                                 struct fp8q_text *out, struct fp8q_error *err);
+int fp8q_manifest_sidecar_header(const struct fp8q_plan *plan,
+                                 const struct fp8q_manifest_facts *facts, struct fp8q_text *out,
+                                 struct fp8q_error *err);
 /* The manifest as a file of its own (--scales inline).  */
 int fp8q_manifest_file(const struct fp8q_plan *plan, const struct fp8q_manifest_facts *facts,
                        struct fp8q_text *out, struct fp8q_error *err);
@@ -41,7 +43,8 @@ int fp8q_manifest_file(const struct fp8q_plan *plan, const struct fp8q_manifest_
 /* CRC-32 of a quantization_config, independent of white space and of the order of members.  */
 uint32_t fp8q_config_crc32(const struct fp8q_json *value, struct fp8q_error *err, int *status_out);
 
-/* ---- reading ---------------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------------------
+ */
 
 struct fp8q_manifest {
     struct fp8q_json *json;
@@ -49,13 +52,14 @@ struct fp8q_manifest {
     struct fp8q_manifest_entry {
         const char *name;
         uint32_t crc32;
-    } *tensors;
+    } * tensors;
     size_t n_tensors;
     struct fp8q_request request; /* borrows from @json */
 };
 
 /* Finds and checks the manifest of an output: in the metadata of its sidecar, or in its file.
- * *@found_out is false (and the result 0) for a checkpoint of another tool.  FP8Q_E_MISMATCH "manifest-crc", "sidecar-version",
+ * *@found_out is false (and the result 0) for a checkpoint of another tool.  FP8Q_E_MISMATCH
+ * "manifest-crc", "sidecar-version",
  * ... when it is damaged.  Release with fp8q_manifest_reset().  */
 int fp8q_manifest_read(const struct fp8q_ckpt *ckpt, struct fp8q_manifest *manifest_out,
                        bool *found_out, struct fp8q_error *err);

@@ -25,7 +25,8 @@ int fp8q_grow(void *items, size_t count, size_t *cap, size_t size, struct fp8q_e
         return fp8q_fail_nomem(err);
     if (__builtin_mul_overflow(new_cap, size, &bytes))
         return fp8q_fail_nomem(err);
-    memcpy(&old, items, sizeof(old)); /* @items is the address of a T *; copying keeps aliasing rules */
+    memcpy(&old, items,
+           sizeof(old)); /* @items is the address of a T *; copying keeps aliasing rules */
     grown = realloc(old, bytes);
     if (!grown)
         return fp8q_fail_nomem(err);

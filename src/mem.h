@@ -29,7 +29,7 @@ static inline uint64_t fp8q_ceil_div(uint64_t a, uint64_t b)
  * product does not fit.  Free with free().  */
 void *fp8q_array(uint64_t count, size_t size);
 
-/* Makes room for one more item: doubles *@items (@size bytes an item) when @count reached *@cap.  */
+/* Makes room for one more item: doubles *@items (@size bytes an item) when @count reached *@cap. */
 int fp8q_grow(void *items, size_t count, size_t *cap, size_t size, struct fp8q_error *err);
 
 #endif

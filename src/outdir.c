@@ -136,7 +136,8 @@ int fp8q_outdir_check(const struct fp8q_ckpt *ckpt, const char *destination, boo
             same = existing.st_ino == ckpt->shards[i].stat.st_ino &&
                    existing.st_dev == ckpt->shards[i].stat.st_dev;
         if (same)
-            status = fp8q_fail(err, FP8Q_E_ARG, "dst-is-src", "%s: is the source itself", shown.text);
+            status =
+                fp8q_fail(err, FP8Q_E_ARG, "dst-is-src", "%s: is the source itself", shown.text);
         else if (S_ISDIR(existing.st_mode) && lies_in(ckpt->path, &existing))
             status = fp8q_fail(err, FP8Q_E_ARG, "dst-holds-src", "%s: the source lies in it",
                                shown.text);
@@ -149,13 +150,24 @@ int fp8q_outdir_check(const struct fp8q_ckpt *ckpt, const char *destination, boo
         status = fp8q_fail(err, FP8Q_E_ARG, "dst-in-src", "%s: lies in the source", shown.text);
     if (status == FP8Q_OK && lstat(destination, &existing) == 0) {
         if (!overwrite)
-            status = fp8q_fail(err, FP8Q_E_ARG, "dst-exists",
-                               "%s: exists already; --overwrite replaces an earlier output",
-                               shown.text);
+            status =
+                fp8q_fail(err, FP8Q_E_ARG, "dst-exists",
+                          "%s: exists already; --overwrite replaces an earlier output", shown.text);
         else if (!is_ours(destination, S_ISDIR(existing.st_mode)))
-            status = fp8q_fail(err, FP8Q_E_ARG, "dst-foreign",
-                               "%s: exists and is no output of fp8q; --overwrite replaces only those",
-                               shown.text);
+            status = fp8q_fail(
+                err, FP8Q_E_ARG, "dst-foreign",
+                "%s: exists and is no output of fp8q; --overwrite replaces only those", shown.text);
+    }
+    if (status == FP8Q_OK && !ckpt->is_dir && !overwrite) {
+        /* A sidecar alone is another tool's file, unless our own killed run left it.  */
+        char *sidecar = sidecar_name(destination), *partial = with_suffix(destination, ".partial");
+        if (!sidecar || !partial)
+            status = fp8q_fail_nomem(err);
+        else if (lstat(sidecar, &existing) == 0 && lstat(partial, &source) != 0)
+            status = fp8q_fail(err, FP8Q_E_ARG, "dst-exists", "%s: exists already",
+                               fp8q_show(&shown, sidecar));
+        free(sidecar);
+        free(partial);
     }
     free(parent);
     return status;
@@ -163,7 +175,8 @@ int fp8q_outdir_check(const struct fp8q_ckpt *ckpt, const char *destination, boo
 
 /* ---- open ------------------------------------------------------------------------------------ */
 
-/* Takes the lock of DST.partial; a directory that was renamed or removed meanwhile does not count.  */
+/* Takes the lock of DST.partial; a directory that was renamed or removed meanwhile does not count.
+ */
 static int take_lock(struct fp8q_outdir *out, bool shared, struct fp8q_error *err)
 {
     struct fp8q_shown shown;

@@ -2,8 +2,8 @@
  *
  * outdir.h - the destination: built as DST.partial, and renamed to DST when complete.
  *
- * One place decides success or removal.  DST.partial/.fp8q holds the lock, the state of the request and the
- * records of finished shards; it never reaches DST.
+ * One place decides success or removal.  DST.partial/.fp8q holds the lock, the state of the request
+ * and the records of finished shards; it never reaches DST.
  */
 #ifndef FP8Q_OUTDIR_H
 #define FP8Q_OUTDIR_H
@@ -11,11 +11,11 @@
 #include "checkpoint.h"
 
 struct fp8q_outdir {
-    char *final;   /* DST; for a file source, the file */
-    char *sidecar; /* file source: final name of the scale sidecar, else NULL */
-    char *partial, *work; /* DST.partial, DST.partial/.fp8q */
+    char *final;                  /* DST; for a file source, the file */
+    char *sidecar;                /* file source: final name of the scale sidecar, else NULL */
+    char *partial, *work;         /* DST.partial, DST.partial/.fp8q */
     bool is_dir, overwrite, keep; /* @keep: a failure leaves finished shards for --resume */
-    bool created; /* there is something to remove */
+    bool created;                 /* there is something to remove */
     int lock_fd;
 };
 
@@ -26,17 +26,19 @@ enum fp8q_outdir_use {
     FP8Q_OUTDIR_FINISH  /* must be there */
 };
 
-/* "SRC-FP8" beside a directory, "NAME-FP8.safetensors" beside a file; @suffix is "-FP8" or so.  Free with free().  */
+/* "SRC-FP8" beside a directory, "NAME-FP8.safetensors" beside a file; @suffix is "-FP8" or so. Free
+ * with free().  */
 char *fp8q_default_destination(const struct fp8q_ckpt *ckpt, const char *suffix);
 
-/* Refuses a destination that is the source, lies in it, or exists without @overwrite (FP8Q_E_ARG); with @overwrite
- * what exists must be an output of this tool.  Creates nothing.  */
+/* Refuses a destination that is the source, lies in it, or exists without @overwrite (FP8Q_E_ARG);
+ * with @overwrite what exists must be an output of this tool.  Creates nothing.  */
 int fp8q_outdir_check(const struct fp8q_ckpt *ckpt, const char *destination, bool overwrite,
                       struct fp8q_error *err);
 
-/* Creates or takes over DST.partial and locks it; a second process is refused (FP8Q_E_ARG "locked").
- * @state is compared with or stored as the state of the request; @size_bytes must be free.  On failure
- * nothing is left of what this call made.  Ends with fp8q_outdir_commit() or _abandon().  */
+/* Creates or takes over DST.partial and locks it; a second process is refused (FP8Q_E_ARG
+ * "locked").
+ * @state is compared with or stored as the state of the request; @size_bytes must be free.  On
+ * failure nothing is left of what this call made.  Ends with fp8q_outdir_commit() or _abandon(). */
 int fp8q_outdir_open(const struct fp8q_ckpt *ckpt, const char *destination, const char *state,
                      uint64_t size_bytes, enum fp8q_outdir_use use, bool overwrite,
                      struct fp8q_outdir *out, struct fp8q_error *err);

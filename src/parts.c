@@ -87,7 +87,7 @@ bool fp8q_stack_layout_fits(const struct fp8q_parts_config *c, enum fp8q_experts
     uint64_t rows = gate_up ? 2 * inner : hidden; /* [E, out, in] */
     uint64_t cols = gate_up ? hidden : inner;
     if (rows == cols)
-        return false; /* the transposed layout has the same shape */
+        return false;                    /* the transposed layout has the same shape */
     if (experts == FP8Q_EXPERTS_STACKED) /* [E, in, out] on the hub */
         return shape[1] == cols && shape[2] == rows;
     return shape[1] == rows && shape[2] == cols;

@@ -18,7 +18,8 @@ struct fp8q_pattern {
     pcre2_code *code;
 };
 
-int fp8q_pattern_compile(const char *text, struct fp8q_pattern **pattern_out, struct fp8q_error *err)
+int fp8q_pattern_compile(const char *text, struct fp8q_pattern **pattern_out,
+                         struct fp8q_error *err)
 {
     struct fp8q_shown shown;
     *pattern_out = NULL;

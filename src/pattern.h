@@ -11,9 +11,11 @@
 
 #include "error.h"
 
-struct fp8q_pattern; /* compiled; immutable, so it can be shared by threads that have own match data */
+struct fp8q_pattern; /* compiled; immutable, so it can be shared by threads that have own match data
+                      */
 
-int fp8q_pattern_compile(const char *text, struct fp8q_pattern **pattern_out, struct fp8q_error *err);
+int fp8q_pattern_compile(const char *text, struct fp8q_pattern **pattern_out,
+                         struct fp8q_error *err);
 void fp8q_pattern_free(struct fp8q_pattern *pattern);
 const char *fp8q_pattern_text(const struct fp8q_pattern *pattern);
 bool fp8q_pattern_is_regex(const struct fp8q_pattern *pattern);
@@ -25,7 +27,8 @@ int fp8q_pattern_match(const struct fp8q_pattern *pattern, const char *module, b
 /* True if @run is a run of whole dot-separated components of @name: "layers.1" is not in
  * "layers.10".  */
 bool fp8q_has_components(const char *name, const char *run);
-/* Same for any of the space-separated runs of @list; the one found is returned (its start in @list), else NULL.  */
+/* Same for any of the space-separated runs of @list; the one found is returned (its start in
+ * @list), else NULL.  */
 const char *fp8q_has_any_components(const char *name, const char *list, size_t *len_out);
 
 /* Length of the module's part of a tensor name: without ".weight" or ".bias".  */

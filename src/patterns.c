@@ -27,8 +27,8 @@ int fp8q_pattern_set_create(const struct fp8q_select_options *options,
 {
     struct fp8q_pattern_set *set = calloc(1, sizeof(*set));
     *set_out = set;
-    if (!set || !(set->entries = fp8q_array(options->n_ignore + options->n_include,
-                                            sizeof(*set->entries))))
+    if (!set ||
+        !(set->entries = fp8q_array(options->n_ignore + options->n_include, sizeof(*set->entries))))
         return fp8q_fail_nomem(err);
     for (size_t i = 0; i < options->n_ignore + options->n_include; i++) {
         struct entry *e = &set->entries[set->count];
@@ -165,8 +165,8 @@ static int report_unmatched(const struct entry *e, const struct fp8q_ckpt *ckpt,
     int status = fp8q_text_status(&hint, err);
     fp8q_show(&shown, text);
     if (status == FP8Q_OK && allowed)
-        status = fp8q_warn(warnings, err, "pattern-unmatched", "%s \"%s\" matches nothing%s", option,
-                           shown.text, hint.data ? hint.data : "");
+        status = fp8q_warn(warnings, err, "pattern-unmatched", "%s \"%s\" matches nothing%s",
+                           option, shown.text, hint.data ? hint.data : "");
     else if (status == FP8Q_OK)
         status = fp8q_fail(err, FP8Q_E_ARG, "pattern-unmatched", "%s \"%s\" matches nothing%s",
                            option, shown.text, hint.data ? hint.data : "");
@@ -202,10 +202,11 @@ static int lint_anchor(const struct entry *e, const struct fp8q_ckpt *ckpt,
         if (status == FP8Q_OK)
             status = fp8q_pattern_match(unanchored, name, &then, err);
         if (status == FP8Q_OK && then && !now) {
-            status = fp8q_warn(warnings, err, "pattern-anchored",
-                               "--ignore \"%s\" is anchored at the start (Python's re.match) and misses "
-                               "\"%s\"; write re:.*%s to reach it",
-                               fp8q_show(&a, text), fp8q_show(&b, name), text + 3);
+            status =
+                fp8q_warn(warnings, err, "pattern-anchored",
+                          "--ignore \"%s\" is anchored at the start (Python's re.match) and misses "
+                          "\"%s\"; write re:.*%s to reach it",
+                          fp8q_show(&a, text), fp8q_show(&b, name), text + 3);
             break;
         }
     }
@@ -251,6 +252,7 @@ int fp8q_pattern_set_lint(const struct fp8q_pattern_set *set, const struct fp8q_
         FP8Q_TRY(lint_entry(&set->entries[i], ckpt, selection, warnings, err));
     for (size_t i = 0; i < set->count; i++)
         if (set->entries[i].n_matches == 0)
-            FP8Q_TRY(report_unmatched(&set->entries[i], ckpt, options->allow_unmatched, warnings, err));
+            FP8Q_TRY(
+                report_unmatched(&set->entries[i], ckpt, options->allow_unmatched, warnings, err));
     return lint_head(ckpt, selection, warnings, err);
 }

@@ -79,9 +79,9 @@ struct fp8q_grid fp8q_scheme_grid(enum fp8q_scheme scheme)
 
 const char *fp8q_plan_scale_name(struct fp8q_plan *plan, const char *weight)
 {
-    /* Per-tensor scales are "weight_scale" in both dialects; vLLM and SGLang read no other name.  */
-    bool inv = plan->options.format == FP8Q_FORMAT_FP8 &&
-               plan->options.select.scheme == FP8Q_SCHEME_BLOCK;
+    /* Per-tensor scales are "weight_scale" in both dialects; vLLM and SGLang read no other name. */
+    bool inv =
+        plan->options.format == FP8Q_FORMAT_FP8 && plan->options.select.scheme == FP8Q_SCHEME_BLOCK;
     const char *ending = inv ? "_scale_inv" : "_scale";
     size_t len = strlen(weight);
     char *name = fp8q_plan_alloc(plan, len + strlen(ending) + 1, 1);
@@ -132,16 +132,17 @@ static int add_kept(struct builder *b, size_t source)
                                                  .end = t->size_bytes,
                                                  .source = source},
                         &output));
-    return add_piece(b, (struct fp8q_piece){.source = source,
-                                            .output = output,
-                                            .scale = SIZE_MAX,
-                                            .n_rows = 1,
-                                            .n_cols = t->size_bytes,
-                                            .n_stripes = fp8q_ceil_div(t->size_bytes, FP8Q_COPY_BYTES),
-                                            .kind = FP8Q_OUT_KEPT});
+    return add_piece(b,
+                     (struct fp8q_piece){.source = source,
+                                         .output = output,
+                                         .scale = SIZE_MAX,
+                                         .n_rows = 1,
+                                         .n_cols = t->size_bytes,
+                                         .n_stripes = fp8q_ceil_div(t->size_bytes, FP8Q_COPY_BYTES),
+                                         .kind = FP8Q_OUT_KEPT});
 }
 
-/* Codes and scale for rows [first_row, first_row + n_rows) of a source, under @name with @shape.  */
+/* Codes and scale for rows [first_row, first_row + n_rows) of a source, under @name with @shape. */
 static int add_quantized(struct builder *b, size_t source, const char *name, uint32_t ndim,
                          const uint64_t *shape, uint64_t first_row, uint64_t n_rows)
 {
@@ -223,8 +224,7 @@ static int add_split(struct builder *b, size_t source)
             uint64_t shape[2] = {rows, t->shape[2]};
             if (!name)
                 return fp8q_fail_nomem(b->err);
-            FP8Q_TRY(add_quantized(b, source, name, 2, shape,
-                                   e * t->shape[1] + half * rows, rows));
+            FP8Q_TRY(add_quantized(b, source, name, 2, shape, e * t->shape[1] + half * rows, rows));
         }
     return FP8Q_OK;
 }
@@ -269,8 +269,8 @@ static int add_source(struct builder *b, size_t source)
         return add_float(b, source);
     if (!d->quantize)
         return add_kept(b, source);
-    if (d->reason == FP8Q_WHY_EXPERT_SPLIT || (t->ndim == 3 && b->plan->selection.family->experts ==
-                                                                   FP8Q_EXPERTS_SPLIT))
+    if (d->reason == FP8Q_WHY_EXPERT_SPLIT ||
+        (t->ndim == 3 && b->plan->selection.family->experts == FP8Q_EXPERTS_SPLIT))
         return add_split(b, source);
     return add_quantized(b, source, t->name, t->ndim, t->shape, 0,
                          t->ndim == 3 ? t->shape[0] * t->shape[1] : t->shape[0]);
@@ -304,6 +304,28 @@ static int add_sources(struct builder *b)
     return status;
 }
 
+const struct fp8q_piece *fp8q_plan_piece(const struct fp8q_plan *plan, uint64_t stripe)
+{
+    size_t low = 0, high = plan->n_pieces;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (plan->pieces[middle].first_stripe <= stripe)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &plan->pieces[low]; /* pieces without stripes come before the one that has this number */
+}
+
+uint64_t fp8q_plan_widest_row(const struct fp8q_plan *plan)
+{
+    uint64_t widest = 0;
+    for (size_t i = 0; i < plan->n_pieces; i++)
+        if (plan->pieces[i].kind == FP8Q_OUT_CODES && plan->pieces[i].n_cols > widest)
+            widest = plan->pieces[i].n_cols;
+    return widest;
+}
+
 /* ---- totals and limits ----------------------------------------------------------------------- */
 
 static void count(struct fp8q_plan *plan)
@@ -316,7 +338,8 @@ static void count(struct fp8q_plan *plan)
     }
     for (size_t i = 0; i < plan->n_tensors; i++) {
         const struct fp8q_out_tensor *t = &plan->tensors[i];
-        plan->by_reason[plan->selection.decisions[t->source].reason].output_bytes += t->end - t->begin;
+        plan->by_reason[plan->selection.decisions[t->source].reason].output_bytes +=
+            t->end - t->begin;
         plan->output_bytes += t->end - t->begin;
     }
 }
@@ -328,8 +351,8 @@ static int refuse_nothing(const struct fp8q_plan *plan, struct fp8q_error *err)
         return FP8Q_OK;
     for (int r = 0; r < FP8Q_N_REASONS; r++)
         if (plan->by_reason[r].tensors)
-            fp8q_text_printf(&reasons, "%s%zu %s", reasons.len ? ", " : "", plan->by_reason[r].tensors,
-                             fp8q_reason_name((enum fp8q_reason)r));
+            fp8q_text_printf(&reasons, "%s%zu %s", reasons.len ? ", " : "",
+                             plan->by_reason[r].tensors, fp8q_reason_name((enum fp8q_reason)r));
     bool ragged = plan->by_reason[FP8Q_WHY_RAGGED].tensors > 0;
     bool experts = plan->by_reason[FP8Q_WHY_EXPERTS_UNSUPPORTED].tensors > 0;
     int status = fp8q_fail(
@@ -407,10 +430,11 @@ static int refuse_tp(const struct fp8q_plan *plan, struct fp8q_error *err)
     const char *name = fp8q_tp_misfit(plan->ckpt, &plan->selection, plan->options.tp);
     if (plan->options.tp < 2 || !name)
         return FP8Q_OK;
-    return fp8q_fail(err, FP8Q_E_MISMATCH, "tp",
-                     "--tp %u: a partition of \"%s\" is no multiple of 128; the largest power of two "
-                     "that fits is %u",
-                     plan->options.tp, fp8q_show(&shown, name), plan->largest_tp);
+    return fp8q_fail(
+        err, FP8Q_E_MISMATCH, "tp",
+        "--tp %u: a partition of \"%s\" is no multiple of 128; the largest power of two "
+        "that fits is %u",
+        plan->options.tp, fp8q_show(&shown, name), plan->largest_tp);
 }
 
 int fp8q_plan_check(const struct fp8q_plan *plan, struct fp8q_error *err)
@@ -426,8 +450,8 @@ int fp8q_plan_check(const struct fp8q_plan *plan, struct fp8q_error *err)
 
 static int check_options(const struct fp8q_plan_options *o, struct fp8q_error *err)
 {
-    bool channel = o->select.scheme == FP8Q_SCHEME_CHANNEL ||
-                   o->select.ragged == FP8Q_RAGGED_CHANNEL;
+    bool channel =
+        o->select.scheme == FP8Q_SCHEME_CHANNEL || o->select.ragged == FP8Q_RAGGED_CHANNEL;
     if (channel && o->format == FP8Q_FORMAT_FP8)
         return fp8q_fail(err, FP8Q_E_ARG, "scheme-format",
                          "per-channel scales cannot be said in the fp8 dialect: use --format "
@@ -443,8 +467,8 @@ static void select_floats(struct fp8q_plan *plan)
     for (size_t i = 0; i < plan->ckpt->n_tensors; i++) {
         struct fp8q_decision *d = &plan->selection.decisions[i];
         d->reason = fp8q_scale_owner(plan->ckpt, plan->ckpt->tensors[i].name) ? FP8Q_WHY_SCALE
-                    : plan->ckpt->tensors[i].dtype == FP8Q_F8_E4M3          ? FP8Q_WHY_ALREADY_FP8
-                                                                             : FP8Q_WHY_NOT_FLOAT;
+                    : plan->ckpt->tensors[i].dtype == FP8Q_F8_E4M3            ? FP8Q_WHY_ALREADY_FP8
+                                                                              : FP8Q_WHY_NOT_FLOAT;
     }
 }
 

@@ -7,7 +7,8 @@
 
 #include "error.h"
 
-/* One task.  @worker is 0..n_threads-1 and never runs two tasks at once, so it can own scratch memory.  */
+/* One task.  @worker is 0..n_threads-1 and never runs two tasks at once, so it can own scratch
+ * memory.  */
 typedef int fp8q_task_fn(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err);
 
 /* Runs tasks 0..@n_tasks-1, each taken in rising order by the next free worker, on @n_threads

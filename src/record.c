@@ -46,7 +46,8 @@ int fp8q_record_write(const struct fp8q_plan *plan, size_t shard, const char *re
     struct fp8q_text t = {0};
     char line[128];
     size_t *sources = fp8q_array(s->n_pieces, sizeof(*sources));
-    char *path = record_path(record_dir, shard, false), *fresh = record_path(record_dir, shard, true);
+    char *path = record_path(record_dir, shard, false),
+         *fresh = record_path(record_dir, shard, true);
     int status = sources && path && fresh ? FP8Q_OK : fp8q_fail_nomem(err);
     if (status == FP8Q_OK) {
         size_t n = sources_of(plan, shard, sources);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "copies.h"
 #include "io.h"
 #include "jsonw.h"
 #include "mem.h"
@@ -134,7 +135,8 @@ int fp8q_request_parse(const struct fp8q_json *json, struct fp8q_request *r, str
 #undef WORD
 #undef FLAG
     }
-    ok = ok && r->source && fp8q_json_uint(fp8q_json_get(json, "max_shard_size"), &r->max_shard_size);
+    ok = ok && r->source &&
+         fp8q_json_uint(fp8q_json_get(json, "max_shard_size"), &r->max_shard_size);
     if (ok)
         return FP8Q_OK;
     fp8q_request_reset(r);
@@ -151,34 +153,37 @@ void fp8q_request_reset(struct fp8q_request *r)
 struct fp8q_plan_options fp8q_request_options(const struct fp8q_request *r,
                                               const struct fp8q_ckpt *like)
 {
-    return (struct fp8q_plan_options){
-        .select = {.ignore = r->ignore,
-                   .include = r->include,
-                   .n_ignore = r->n_ignore,
-                   .n_include = r->n_include,
-                   .no_default_ignore = r->no_default_ignore,
-                   .allow_unmatched = r->allow_unmatched,
-                   .allow_tower = r->allow_tower,
-                   .strict = r->strict,
-                   .requantize = r->requantize,
-                   .scheme = r->scheme,
-                   .ragged = r->ragged,
-                   .like = like},
-        .format = r->format,
-        .scales = r->scales,
-        .scale_fmt = r->scale_fmt,
-        .max_shard_size = r->max_shard_size,
-        .tp = (unsigned)r->tp,
-        .dequantize = r->dequantize,
-        .to = r->to};
+    return (struct fp8q_plan_options){.select = {.ignore = r->ignore,
+                                                 .include = r->include,
+                                                 .n_ignore = r->n_ignore,
+                                                 .n_include = r->n_include,
+                                                 .no_default_ignore = r->no_default_ignore,
+                                                 .allow_unmatched = r->allow_unmatched,
+                                                 .allow_tower = r->allow_tower,
+                                                 .strict = r->strict,
+                                                 .requantize = r->requantize,
+                                                 .scheme = r->scheme,
+                                                 .ragged = r->ragged,
+                                                 .like = like},
+                                      .format = r->format,
+                                      .scales = r->scales,
+                                      .scale_fmt = r->scale_fmt,
+                                      .max_shard_size = r->max_shard_size,
+                                      .tp = (unsigned)r->tp,
+                                      .dequantize = r->dequantize,
+                                      .to = r->dequantize ? r->to : FP8Q_BF16};
 }
 
 int fp8q_request_state(const struct fp8q_plan *plan, const struct fp8q_request *request,
                        uint64_t n_parts, struct fp8q_text *out, struct fp8q_error *err)
 {
     struct fp8q_jsonw w = {.indent = 1};
+    uint32_t calibration = 0;
+    if (request->calibration)
+        FP8Q_TRY(fp8q_file_crc32(request->calibration, &calibration, err));
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_jsonw_string(&w, "fp8q", FP8Q_VERSION);
+    fp8q_jsonw_uint(&w, "calibration_crc32", calibration);
     fp8q_jsonw_uint(&w, "parts", n_parts);
     fp8q_request_write(request, "request", &w);
     fp8q_jsonw_uint(&w, "config_crc32",

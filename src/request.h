@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * request.h - what was asked for, as JSON: the manifest keeps it, --resume compares it, and `finish` plans from it.
+ * request.h - what was asked for, as JSON: the manifest keeps it, --resume compares it, and
+ * `finish` plans from it.
  */
 #ifndef FP8Q_REQUEST_H
 #define FP8Q_REQUEST_H
@@ -8,27 +9,10 @@
 #include "jsonw.h"
 #include "plan.h"
 
-/* Options that decide output bytes; threads, memory and kernel do not and are absent.  Strings are borrowed
- * unless the request came from fp8q_request_parse().  */
-struct fp8q_request {
-    const char *source, *like, *calibration; /* paths as given; NULL: none */
-    const char **ignore, **include;
-    size_t n_ignore, n_include;
-    bool no_default_ignore, allow_unmatched, allow_tower, strict, requantize;
-    enum fp8q_format format;
-    enum fp8q_scales scales;
-    enum fp8q_scale_fmt scale_fmt;
-    enum fp8q_scheme scheme;
-    enum fp8q_ragged ragged;
-    uint64_t max_shard_size, tp;
-    bool dequantize;
-    enum fp8q_dtype to;
-};
-
 /* One line of JSON with all members in a fixed order.  */
 void fp8q_request_write(const struct fp8q_request *request, const char *key, struct fp8q_jsonw *w);
-/* Reads it back; FP8Q_E_FORMAT for what this version does not know.  @json must outlive the request; release with
- * fp8q_request_reset().  */
+/* Reads it back; FP8Q_E_FORMAT for what this version does not know.  @json must outlive the
+ * request; release with fp8q_request_reset().  */
 int fp8q_request_parse(const struct fp8q_json *json, struct fp8q_request *request_out,
                        struct fp8q_error *err);
 void fp8q_request_reset(struct fp8q_request *request);
@@ -45,8 +29,8 @@ bool fp8q_parse_scheme(const char *word, enum fp8q_scheme *out); /* any case: FP
 bool fp8q_parse_ragged(const char *word, enum fp8q_ragged *out);
 bool fp8q_parse_float(const char *word, enum fp8q_dtype *out); /* bf16, f16, f32 */
 
-/* JSON of everything that must be the same for a conversion to go on: tool version, request, and of each source
- * shard its name, size, mtime and header CRC, and the CRC of config.json.  */
+/* JSON of everything that must be the same for a conversion to go on: tool version, request, and of
+ * each source shard its name, size, mtime and header CRC, and the CRC of config.json.  */
 int fp8q_request_state(const struct fp8q_plan *plan, const struct fp8q_request *request,
                        uint64_t n_parts, struct fp8q_text *out, struct fp8q_error *err);
 

@@ -8,16 +8,6 @@
 
 #include "text.h"
 
-/* All types of the format.  The order is the official writer's (descending alignment), so that
- * sorting by (dtype, name) gives its layout.  */
-enum fp8q_dtype {
-    FP8Q_U64, FP8Q_I64, FP8Q_F64, FP8Q_C64,
-    FP8Q_F32, FP8Q_U32, FP8Q_I32,
-    FP8Q_BF16, FP8Q_F16, FP8Q_U16, FP8Q_I16,
-    FP8Q_F8_E5M2FNUZ, FP8Q_F8_E4M3FNUZ, FP8Q_F8_E8M0, FP8Q_F8_E4M3, FP8Q_F8_E5M2, FP8Q_I8, FP8Q_U8,
-    FP8Q_F6_E3M2, FP8Q_F6_E2M3, FP8Q_F4, FP8Q_BOOL,
-    FP8Q_N_DTYPES
-};
 const char *fp8q_dtype_name(enum fp8q_dtype dtype); /* as the format spells it: "BF16" */
 unsigned fp8q_dtype_bits(enum fp8q_dtype dtype);
 bool fp8q_dtype_parse(const char *name, size_t len, enum fp8q_dtype *dtype_out);
@@ -45,9 +35,9 @@ struct fp8q_st_header {
     size_t n_tensors;
     struct fp8q_st_pair *metadata; /* file order; of equal keys only the last is kept */
     size_t n_metadata;
-    uint64_t data_start; /* file offset of the data section: 8 + length of the JSON text */
-    uint32_t crc32;      /* of the first @data_start bytes of the file */
-    char *names_arena;   /* owned */
+    uint64_t data_start;   /* file offset of the data section: 8 + length of the JSON text */
+    uint32_t crc32;        /* of the first @data_start bytes of the file */
+    char *names_arena;     /* owned */
     uint64_t *shape_arena; /* owned */
 };
 
@@ -58,8 +48,8 @@ struct fp8q_st_header {
 
 /* Parses the JSON text of a header (@len bytes, without the 8 of the length) of a file whose data
  * section holds @data_size bytes.  @what names the file in messages.  This is the fuzz target.
- * On failure *@header_out is zeroed.  Memory: that of the decoded names, 40 to 80 bytes a tensor and 8 a
- * dimension; while names are compared, 64 more a tensor.  */
+ * On failure *@header_out is zeroed.  Memory: that of the decoded names, 40 to 80 bytes a tensor
+ * and 8 a dimension; while names are compared, 64 more a tensor.  */
 int fp8q_st_parse(const char *text, size_t len, uint64_t data_size, const char *what,
                   struct fp8q_st_header *header_out, struct fp8q_error *err);
 

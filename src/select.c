@@ -4,6 +4,7 @@
  */
 #include "select.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,10 +139,16 @@ static bool decide_stack(const struct context *c, const struct fp8q_tensor *t,
                 : experts == FP8Q_EXPERTS_STACKED ? FP8Q_WHY_EXPERT_STACKED
                                                   : FP8Q_WHY_EXPERT_SPLIT;
     d->linear = true;
-    d->group = (struct fp8q_linear){.entry = "experts",
-                                    .group_len = layer + (size_t)(strstr(rest, "experts.") - rest) + 8,
-                                    .fused = true,
-                                    .expert = true};
+    d->group = (struct fp8q_linear_place){.entry = "experts",
+                                          .group_len =
+                                              layer + (size_t)(strstr(rest, "experts.") - rest) + 8,
+                                          .fused = true,
+                                          .expert = true};
+    bool scheme_fits = c->options->scheme == FP8Q_SCHEME_BLOCK || experts != FP8Q_EXPERTS_STACKED;
+    if (d->quantize && !scheme_fits) { /* only blocks have a 3-D scale that engines read */
+        d->quantize = false;
+        d->reason = FP8Q_WHY_EXPERTS_UNSUPPORTED;
+    }
     if (d->quantize && !fp8q_stack_layout_fits(&c->parts, experts, gate_up, t->shape)) {
         d->quantize = false;
         d->reason = FP8Q_WHY_EXPERTS_UNSUPPORTED;
@@ -149,7 +156,8 @@ static bool decide_stack(const struct context *c, const struct fp8q_tensor *t,
     return true;
 }
 
-/* Whether the shape lets blocks serve it: the last two sizes and all logical parts multiples of 128.  */
+/* Whether the shape lets blocks serve it: the last two sizes and all logical parts multiples of
+ * 128.  */
 static bool is_aligned(const struct context *c, const struct fp8q_tensor *t,
                        const struct fp8q_decision *d)
 {
@@ -210,7 +218,7 @@ static void decide(const struct context *c, const struct fp8q_tensor *t, struct 
     decide_shape(c, t, d);
 }
 
-/* Kept by a rule that --include or --no-default-ignore can lift: a 2-D float weight of a linear.  */
+/* Kept by a rule that --include or --no-default-ignore can lift: a 2-D float weight of a linear. */
 static bool can_be_included(const struct fp8q_tensor *t, const struct fp8q_decision *d)
 {
     enum fp8q_float from;
@@ -279,8 +287,8 @@ static int refuse_towers(const struct context *c, struct fp8q_error *err)
 /* Same group: same linear entry and same leading bytes of the name.  */
 static int compare_group(const struct context *c, size_t a, size_t b)
 {
-    const struct fp8q_linear *ga = &c->selection->decisions[a].group;
-    const struct fp8q_linear *gb = &c->selection->decisions[b].group;
+    const struct fp8q_linear_place *ga = &c->selection->decisions[a].group;
+    const struct fp8q_linear_place *gb = &c->selection->decisions[b].group;
     size_t n = ga->group_len < gb->group_len ? ga->group_len : gb->group_len;
     int order = strncmp(c->ckpt->tensors[a].name, c->ckpt->tensors[b].name, n);
     if (order)
@@ -297,9 +305,56 @@ static int compare_group_r(const void *a, const void *b, void *context)
     return compare_group(context, *(const size_t *)a, *(const size_t *)b);
 }
 
+/* Groups that stay for the same reason in many layers are one warning.  */
+struct split_groups {
+    struct {
+        const char *entry; /* of the family's linears */
+        bool user;
+        size_t count;
+        char first[600];
+    } kinds[16];
+    size_t n_kinds;
+};
+
+static void note_split(struct split_groups *split, const char *entry, bool user, const char *cause,
+                       const char *why, const char *kept)
+{
+    struct fp8q_shown a, b;
+    size_t i = 0;
+    while (i < split->n_kinds && (split->kinds[i].entry != entry || split->kinds[i].user != user))
+        i++;
+    if (i == sizeof(split->kinds) / sizeof(*split->kinds))
+        i--;
+    if (i == split->n_kinds) {
+        split->n_kinds++;
+        split->kinds[i].entry = entry;
+        split->kinds[i].user = user;
+        snprintf(split->kinds[i].first, sizeof(split->kinds[i].first),
+                 "\"%.250s\" stays (%s); engines load it together with \"%.250s\"",
+                 fp8q_show(&a, cause), why, fp8q_show(&b, kept));
+    }
+    split->kinds[i].count++;
+}
+
+static int warn_of_splits(const struct context *c, const struct split_groups *split,
+                          struct fp8q_error *err)
+{
+    for (size_t i = 0; i < split->n_kinds; i++) {
+        char more[64] = "";
+        if (split->kinds[i].count > 1)
+            snprintf(more, sizeof(more), " (and %zu groups like it)", split->kinds[i].count - 1);
+        if (c->options->strict)
+            return fp8q_fail(err, FP8Q_E_MISMATCH, "group-split",
+                             "%s, so it would split its group%s", split->kinds[i].first, more);
+        FP8Q_TRY(fp8q_warn(c->warnings, err, "group-split", "%s, so the whole group stays%s",
+                           split->kinds[i].first, more));
+    }
+    return FP8Q_OK;
+}
+
 /* Keeps the members @first..@end-1 (indices in @order) whole if one of them must stay.  */
-static int settle_group(const struct context *c, const size_t *order, size_t first, size_t end,
-                        struct fp8q_error *err)
+static void settle_group(const struct context *c, const size_t *order, size_t first, size_t end,
+                         struct split_groups *split)
 {
     struct fp8q_decision *d = c->selection->decisions;
     size_t n_quantize = 0, cause = SIZE_MAX;
@@ -314,10 +369,9 @@ static int settle_group(const struct context *c, const size_t *order, size_t fir
     for (size_t i = first; i < end && any_channel; i++) /* engines want one scheme in a group */
         d[order[i]].scheme = FP8Q_SCHEME_CHANNEL;
     if (n_quantize == 0 || cause == SIZE_MAX)
-        return FP8Q_OK;
+        return;
 
     bool user = d[cause].reason == FP8Q_WHY_IGNORED;
-    struct fp8q_shown a, b;
     const char *kept = NULL;
     for (size_t i = first; i < end; i++)
         if (d[order[i]].quantize) {
@@ -325,22 +379,14 @@ static int settle_group(const struct context *c, const size_t *order, size_t fir
             d[order[i]].quantize = false;
             d[order[i]].reason = user ? FP8Q_WHY_IGNORED_GROUP : FP8Q_WHY_RAGGED_GROUP;
         }
-    fp8q_show(&a, c->ckpt->tensors[cause].name);
-    fp8q_show(&b, kept);
-    if (c->options->strict)
-        return fp8q_fail(err, FP8Q_E_MISMATCH, "group-split",
-                         "\"%s\" stays (%s), which would split its fused group with \"%s\"", a.text,
-                         fp8q_reason_name(d[cause].reason), b.text);
-    return fp8q_warn(c->warnings, err, "group-split",
-                     "\"%s\" stays (%s); engines load it together with \"%s\"%s, so all %zu of the "
-                     "group stay",
-                     a.text, fp8q_reason_name(d[cause].reason), b.text,
-                     end - first > 2 ? " and others" : "", end - first);
+    note_split(split, d[cause].group.entry, user, c->ckpt->tensors[cause].name,
+               fp8q_reason_name(d[cause].reason), kept);
 }
 
 static int settle_groups(struct context *c, struct fp8q_error *err)
 {
     size_t n = 0;
+    struct split_groups split = {.n_kinds = 0};
     size_t *order = fp8q_array(c->ckpt->n_tensors, sizeof(*order));
     if (!order)
         return fp8q_fail_nomem(err);
@@ -348,14 +394,13 @@ static int settle_groups(struct context *c, struct fp8q_error *err)
         if (c->selection->decisions[i].linear && c->selection->decisions[i].group.fused)
             order[n++] = i;
     qsort_r(order, n, sizeof(*order), compare_group_r, c);
-    int status = FP8Q_OK;
-    for (size_t first = 0, end; first < n && status == FP8Q_OK; first = end) {
+    for (size_t first = 0, end; first < n; first = end) {
         for (end = first + 1; end < n && compare_group(c, order[first], order[end]) == 0; end++)
             ;
-        status = settle_group(c, order, first, end, err);
+        settle_group(c, order, first, end, &split);
     }
     free(order);
-    return status;
+    return warn_of_splits(c, &split, err);
 }
 
 /* ---- the same selection as another checkpoint ------------------------------------------------ */
@@ -412,10 +457,11 @@ static int warn_about_family(const struct context *c, struct fp8q_error *err)
     if (s->known_family)
         return FP8Q_OK;
     if (s->model_type)
-        return fp8q_warn(c->warnings, err, "unknown-family",
-                         "model_type \"%s\" is not in the family table (`fp8q families`): only names "
-                         "that are plainly a decoder's linears are quantized",
-                         fp8q_show(&shown, s->model_type));
+        return fp8q_warn(
+            c->warnings, err, "unknown-family",
+            "model_type \"%s\" is not in the family table (`fp8q families`): only names "
+            "that are plainly a decoder's linears are quantized",
+            fp8q_show(&shown, s->model_type));
     if (c->ckpt->config)
         return fp8q_warn(c->warnings, err, "unknown-family",
                          "config.json has no model_type: only names that are plainly a decoder's "

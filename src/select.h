@@ -2,8 +2,8 @@
  *
  * select.h - stage 2, first half: what happens to each tensor, and by which rule.
  *
- * By name and family, never by shape alone; shapes only veto.  A fused group is quantized whole or not at
- * all.  Nothing here reads payload or lays out files.
+ * By name and family, never by shape alone; shapes only veto.  A fused group is quantized whole or
+ * not at all.  Nothing here reads payload or lays out files.
  */
 #ifndef FP8Q_SELECT_H
 #define FP8Q_SELECT_H
@@ -15,20 +15,38 @@
 
 enum fp8q_reason {
     /* kept */
-    FP8Q_WHY_NORM, FP8Q_WHY_BIAS, FP8Q_WHY_EMBEDDING, FP8Q_WHY_LM_HEAD, FP8Q_WHY_VISION,
-    FP8Q_WHY_PROJECTOR, FP8Q_WHY_ACTION, FP8Q_WHY_ROUTER, FP8Q_WHY_CONV, FP8Q_WHY_LINEAR_ATTENTION,
-    FP8Q_WHY_MTP, FP8Q_WHY_SMALL, FP8Q_WHY_RAGGED, FP8Q_WHY_RAGGED_GROUP,
-    FP8Q_WHY_EXPERTS_UNSUPPORTED, FP8Q_WHY_NOT_FLOAT, FP8Q_WHY_UNCLASSIFIED, FP8Q_WHY_ALREADY_FP8,
-    FP8Q_WHY_SCALE, FP8Q_WHY_IGNORED, FP8Q_WHY_IGNORED_GROUP, FP8Q_WHY_NOT_LIKE,
+    FP8Q_WHY_NORM,
+    FP8Q_WHY_BIAS,
+    FP8Q_WHY_EMBEDDING,
+    FP8Q_WHY_LM_HEAD,
+    FP8Q_WHY_VISION,
+    FP8Q_WHY_PROJECTOR,
+    FP8Q_WHY_ACTION,
+    FP8Q_WHY_ROUTER,
+    FP8Q_WHY_CONV,
+    FP8Q_WHY_LINEAR_ATTENTION,
+    FP8Q_WHY_MTP,
+    FP8Q_WHY_SMALL,
+    FP8Q_WHY_RAGGED,
+    FP8Q_WHY_RAGGED_GROUP,
+    FP8Q_WHY_EXPERTS_UNSUPPORTED,
+    FP8Q_WHY_NOT_FLOAT,
+    FP8Q_WHY_UNCLASSIFIED,
+    FP8Q_WHY_ALREADY_FP8,
+    FP8Q_WHY_SCALE,
+    FP8Q_WHY_IGNORED,
+    FP8Q_WHY_IGNORED_GROUP,
+    FP8Q_WHY_NOT_LIKE,
     /* quantized */
-    FP8Q_WHY_BACKBONE, FP8Q_WHY_EXPERT, FP8Q_WHY_EXPERT_STACKED, FP8Q_WHY_EXPERT_SPLIT,
-    FP8Q_WHY_INCLUDED, FP8Q_WHY_LIKE,
+    FP8Q_WHY_BACKBONE,
+    FP8Q_WHY_EXPERT,
+    FP8Q_WHY_EXPERT_STACKED,
+    FP8Q_WHY_EXPERT_SPLIT,
+    FP8Q_WHY_INCLUDED,
+    FP8Q_WHY_LIKE,
     FP8Q_N_REASONS
 };
 const char *fp8q_reason_name(enum fp8q_reason reason); /* "ragged-group" */
-
-enum fp8q_scheme { FP8Q_SCHEME_BLOCK, FP8Q_SCHEME_CHANNEL, FP8Q_SCHEME_TENSOR };
-enum fp8q_ragged { FP8Q_RAGGED_KEEP, FP8Q_RAGGED_QUANTIZE, FP8Q_RAGGED_CHANNEL };
 
 struct fp8q_select_options {
     const char *const *ignore, *const *include; /* patterns */
@@ -46,9 +64,9 @@ struct fp8q_decision {
     enum fp8q_reason reason;
     enum fp8q_scheme scheme; /* of this tensor, when quantized */
     bool tower;              /* under a vision or audio root */
-    bool linear;             /* a linear of the family's decoder, whether or not it can be quantized */
-    struct fp8q_linear group; /* @linear: where it stands */
-    uint32_t n_matches[2];   /* patterns of --ignore, --include that match it */
+    bool linear; /* a linear of the family's decoder, whether or not it can be quantized */
+    struct fp8q_linear_place group; /* @linear: where it stands */
+    uint32_t n_matches[2];          /* patterns of --ignore, --include that match it */
 };
 
 struct fp8q_selection {
@@ -59,7 +77,8 @@ struct fp8q_selection {
     size_t n_quantize;
 };
 
-/* Decides for every tensor of @ckpt.  Errors: FP8Q_E_ARG (bad pattern, pattern without a match), FP8Q_E_MISMATCH (a split group with --strict, a name that --like has and the source lacks),
+/* Decides for every tensor of @ckpt.  Errors: FP8Q_E_ARG (bad pattern, pattern without a match),
+ * FP8Q_E_MISMATCH (a split group with --strict, a name that --like has and the source lacks),
  * FP8Q_E_POLICY (a tower reached without --allow-tower).  Release with fp8q_selection_reset().  */
 int fp8q_select(const struct fp8q_ckpt *ckpt, const struct fp8q_select_options *options,
                 struct fp8q_selection *selection_out, struct fp8q_warnings *warnings,
@@ -69,12 +88,14 @@ void fp8q_selection_reset(struct fp8q_selection *selection);
 /* Whether the tensor is a float weight that a kernel can read, and which.  */
 bool fp8q_float_of(enum fp8q_dtype dtype, enum fp8q_float *float_out);
 
-/* The weight that a scale tensor's name belongs to: "X.weight" for "X.weight_scale_inv" or "X.weight_scale", "X" for
- * "X_scale_inv".  NULL if @name is no scale name or the weight is not there or not F8.  */
+/* The weight that a scale tensor's name belongs to: "X.weight" for "X.weight_scale_inv" or
+ * "X.weight_scale", "X" for "X_scale_inv".  NULL if @name is no scale name or the weight is not
+ * there or not F8.  */
 const struct fp8q_tensor *fp8q_scale_owner(const struct fp8q_ckpt *ckpt, const char *name);
 
-/* Largest power of two up to 64 at which every quantized matrix can be cut for tensor parallelism so that all
- * parts are multiples of 128; *@name_out is a tensor that stops the next one (NULL at 64).  */
+/* Largest power of two up to 64 at which every quantized matrix can be cut for tensor parallelism
+ * so that all parts are multiples of 128; *@name_out is a tensor that stops the next one (NULL at
+ * 64).  */
 unsigned fp8q_largest_tp(const struct fp8q_ckpt *ckpt, const struct fp8q_selection *selection,
                          const char **name_out);
 
@@ -82,8 +103,8 @@ unsigned fp8q_largest_tp(const struct fp8q_ckpt *ckpt, const struct fp8q_selecti
 const char *fp8q_tp_misfit(const struct fp8q_ckpt *ckpt, const struct fp8q_selection *selection,
                            unsigned tp);
 
-/* True for quantization_config in config.json (top level, text_config, compression_config) or FP8/packed weights; *@what_out says
- * which: "fp8", "compressed-tensors", "gptq", ...  */
+/* True for quantization_config in config.json (top level, text_config, compression_config) or
+ * FP8/packed weights; *@what_out says which: "fp8", "compressed-tensors", "gptq", ...  */
 bool fp8q_already_quantized(const struct fp8q_ckpt *ckpt, const char **what_out);
 
 #endif

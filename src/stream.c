@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "files.h"
 #include "io.h"
 #include "mem.h"
 #include "pool.h"
@@ -25,6 +26,7 @@ struct open_file {
 
 struct worker {
     char *memory;
+    char *compensation;          /* with error-compensated rounding */
     struct fp8q_weights weights; /* scales of the FP8 source at hand */
     size_t weights_of;           /* its index, or SIZE_MAX */
 };
@@ -33,8 +35,9 @@ struct stream {
     const struct fp8q_plan *plan;
     const struct fp8q_stream_options *options;
     struct fp8q_results results;
-    pthread_mutex_t lock; /* guards the files and scales below */
-    struct open_file *sources, *outputs;
+    pthread_mutex_t lock; /* guards outputs, scales and tensor_amax */
+    struct fp8q_files sources;
+    struct open_file *outputs;
     float **scales; /* by output shard, while it is open */
     struct worker *workers;
     unsigned n_workers;
@@ -93,15 +96,16 @@ static int open_output(struct stream *s, uint32_t shard, struct fp8q_error *err)
     return fp8q_pwrite(f->fd, o->header, (size_t)o->data_start, 0, f->path, err);
 }
 
-/* Opens what a stripe needs.  Called under the lock; the files stay open until their last stripe.  */
-static int acquire(struct stream *s, const struct fp8q_piece *p, struct fp8q_error *err)
+/* Opens what a stripe needs; the files stay open until their last stripe.  */
+static int acquire(struct stream *s, const struct fp8q_piece *p, int *src_fd_out,
+                   struct fp8q_error *err)
 {
-    uint32_t in = source_shard(s, p), out = output_shard(s, p);
-    if (s->sources[in].fd < 0) {
-        FP8Q_TRY(fp8q_open_read(s->plan->ckpt->shards[in].path, NULL, &s->sources[in].fd, err));
-        FP8Q_TRY(fp8q_shard_unchanged(&s->plan->ckpt->shards[in], s->sources[in].fd, err));
-    }
-    return s->outputs[out].fd < 0 ? open_output(s, out, err) : FP8Q_OK;
+    uint32_t out = output_shard(s, p);
+    FP8Q_TRY(fp8q_files_acquire(&s->sources, source_shard(s, p), src_fd_out, err));
+    pthread_mutex_lock(&s->lock);
+    int status = s->outputs[out].fd < 0 ? open_output(s, out, err) : FP8Q_OK;
+    pthread_mutex_unlock(&s->lock);
+    return status;
 }
 
 /* ---- the end of a shard ---------------------------------------------------------------------- */
@@ -113,7 +117,8 @@ static uint32_t join_stripes(const struct fp8q_piece *p, const uint32_t *crc, ui
     uint32_t joined = before;
     for (uint64_t i = 0; i < p->n_stripes; i++) {
         uint64_t at = i * stripe_len, left = total_len - at;
-        joined = fp8q_crc32_join(joined, crc[p->first_stripe + i], left < stripe_len ? left : stripe_len);
+        joined = fp8q_crc32_join(joined, crc[p->first_stripe + i],
+                                 left < stripe_len ? left : stripe_len);
     }
     return joined;
 }
@@ -133,8 +138,8 @@ static void join_piece(struct stream *s, const struct fp8q_piece *p, const float
         join_stripes(p, s->output_crc, rows * out_row, n_rows * out_row, 0);
     if (p->scale != SIZE_MAX) {
         const struct fp8q_out_tensor *scale = &s->plan->tensors[p->scale];
-        s->results.output_crc[p->scale] =
-            fp8q_crc32(0, (const char *)scales + p->scale_offset, (size_t)(scale->end - scale->begin));
+        s->results.output_crc[p->scale] = fp8q_crc32(0, (const char *)scales + p->scale_offset,
+                                                     (size_t)(scale->end - scale->begin));
     }
 }
 
@@ -173,32 +178,15 @@ static int end_output(struct stream *s, uint32_t shard, struct fp8q_error *err)
 
 static int release(struct stream *s, const struct fp8q_piece *p, struct fp8q_error *err)
 {
-    uint32_t in = source_shard(s, p), out = output_shard(s, p);
+    uint32_t out = output_shard(s, p);
+    FP8Q_TRY(fp8q_files_release(&s->sources, source_shard(s, p), err));
     pthread_mutex_lock(&s->lock);
-    bool last_in = --s->sources[in].stripes_left == 0;
     bool last_out = --s->outputs[out].stripes_left == 0;
     pthread_mutex_unlock(&s->lock);
-    if (last_in) {
-        FP8Q_TRY(fp8q_shard_unchanged(&s->plan->ckpt->shards[in], s->sources[in].fd, err));
-        FP8Q_TRY(fp8q_close(&s->sources[in].fd, s->plan->ckpt->shards[in].path, err));
-    }
     return last_out ? end_output(s, out, err) : FP8Q_OK;
 }
 
 /* ---- one stripe ------------------------------------------------------------------------------ */
-
-static const struct fp8q_piece *piece_of(const struct fp8q_plan *plan, uint64_t stripe)
-{
-    size_t low = 0, high = plan->n_pieces;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (plan->pieces[middle].first_stripe <= stripe)
-            low = middle;
-        else
-            high = middle;
-    }
-    return &plan->pieces[low]; /* pieces without stripes come before the one that has this number */
-}
 
 /* The scales of an FP8 source; one read for all stripes that this worker takes in a row.  */
 static int load_weights(struct stream *s, struct worker *w, const struct fp8q_piece *p,
@@ -215,7 +203,7 @@ static int load_weights(struct stream *s, struct worker *w, const struct fp8q_pi
 }
 
 static struct fp8q_stripe_job make_job(struct stream *s, struct worker *w,
-                                       const struct fp8q_piece *p, uint64_t number)
+                                       const struct fp8q_piece *p, uint64_t number, int src_fd)
 {
     uint32_t in = source_shard(s, p), out = output_shard(s, p);
     return (struct fp8q_stripe_job){
@@ -223,7 +211,7 @@ static struct fp8q_stripe_job make_job(struct stream *s, struct worker *w,
         .piece = p,
         .stripe = number - p->first_stripe,
         .kernel = s->options->kernel,
-        .src_fd = s->sources[in].fd,
+        .src_fd = src_fd,
         .src_path = s->plan->ckpt->shards[in].path,
         .dst_fd = s->outputs[out].fd,
         .dst_path = s->outputs[out].path,
@@ -240,8 +228,22 @@ static void report_progress(struct stream *s, const struct fp8q_piece *p)
     uint64_t size = s->plan->ckpt->tensors[p->source].size_bytes;
     uint64_t done = atomic_fetch_add(&s->done_bytes, size / p->n_stripes);
     if (progress)
-        progress->update(progress->ctx, s->plan->options.dequantize ? "dequantize" : "quantize", done,
-                         s->total_bytes);
+        progress->update(progress->ctx, s->plan->options.dequantize ? "dequantize" : "quantize",
+                         done, s->total_bytes);
+}
+
+static int quantize_stripe(struct stream *s, struct worker *w, struct fp8q_stripe_job *job,
+                           size_t source, struct fp8q_error *err)
+{
+    struct fp8q_rounding *r = s->options->rounding;
+    if (!r)
+        return fp8q_stripe_quantize(job, err);
+    FP8Q_TRY(fp8q_rounding_acquire(r, source, &job->site, err));
+    job->gemm = r->gemm;
+    job->compensation = w->compensation;
+    int status = fp8q_stripe_quantize(job, err);
+    fp8q_rounding_release(r, source);
+    return status;
 }
 
 static int run_stripe(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
@@ -249,13 +251,11 @@ static int run_stripe(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
     struct stream *s = ctx;
     struct worker *w = &s->workers[worker];
     uint64_t number = s->stripes[task];
-    const struct fp8q_piece *p = piece_of(s->plan, number);
-    pthread_mutex_lock(&s->lock);
-    int status = acquire(s, p, err);
-    pthread_mutex_unlock(&s->lock);
-    FP8Q_TRY(status);
+    const struct fp8q_piece *p = fp8q_plan_piece(s->plan, number);
+    int src_fd;
+    FP8Q_TRY(acquire(s, p, &src_fd, err));
     FP8Q_TRY(load_weights(s, w, p, err));
-    struct fp8q_stripe_job job = make_job(s, w, p, number);
+    struct fp8q_stripe_job job = make_job(s, w, p, number, src_fd);
     if (p->kind == FP8Q_OUT_KEPT) {
         FP8Q_TRY(fp8q_stripe_copy(&job, err));
     } else if (p->kind == FP8Q_OUT_FLOAT) {
@@ -266,7 +266,7 @@ static int run_stripe(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
             if (job.stripe == 0)
                 job.scales[0] = job.tensor_scale;
         }
-        FP8Q_TRY(fp8q_stripe_quantize(&job, err));
+        FP8Q_TRY(quantize_stripe(s, w, &job, p->source, err));
     }
     s->source_crc[number] = job.source_crc;
     s->output_crc[number] = job.output_crc;
@@ -279,22 +279,20 @@ static int measure_stripe(void *ctx, unsigned worker, uint64_t task, struct fp8q
 {
     struct stream *s = ctx;
     uint64_t number = s->stripes[task];
-    const struct fp8q_piece *p = piece_of(s->plan, number);
+    const struct fp8q_piece *p = fp8q_plan_piece(s->plan, number);
     float amax;
     if (p->kind != FP8Q_OUT_CODES || p->scheme != FP8Q_SCHEME_TENSOR)
         return FP8Q_OK;
-    pthread_mutex_lock(&s->lock);
-    int status = acquire(s, p, err);
-    pthread_mutex_unlock(&s->lock);
-    FP8Q_TRY(status);
+    int src_fd;
+    FP8Q_TRY(acquire(s, p, &src_fd, err));
     FP8Q_TRY(load_weights(s, &s->workers[worker], p, err));
-    struct fp8q_stripe_job job = make_job(s, &s->workers[worker], p, number);
+    struct fp8q_stripe_job job = make_job(s, &s->workers[worker], p, number, src_fd);
     FP8Q_TRY(fp8q_stripe_amax_only(&job, &amax, err));
     pthread_mutex_lock(&s->lock);
     float *largest = &s->tensor_amax[p - s->plan->pieces];
     *largest = amax > *largest ? amax : *largest;
     pthread_mutex_unlock(&s->lock);
-    return FP8Q_OK;
+    return fp8q_files_release(&s->sources, source_shard(s, p), err);
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
@@ -309,7 +307,8 @@ static void list_stripes(struct stream *s)
             continue;
         for (uint64_t k = 0; k < p->n_stripes; k++)
             s->stripes[s->n_stripes++] = p->first_stripe + k;
-        s->sources[source_shard(s, p)].stripes_left += p->n_stripes;
+        bool measured = p->kind == FP8Q_OUT_CODES && p->scheme == FP8Q_SCHEME_TENSOR;
+        fp8q_files_expect(&s->sources, source_shard(s, p), p->n_stripes * (measured ? 2 : 1));
         s->outputs[out].stripes_left += p->n_stripes;
         if (p->n_stripes)
             s->total_bytes += s->plan->ckpt->tensors[p->source].size_bytes;
@@ -333,7 +332,6 @@ static int open_stream(struct stream *s, struct fp8q_error *err)
     const struct fp8q_plan *plan = s->plan;
     pthread_mutex_init(&s->lock, NULL);
     s->n_workers = thread_limit(plan->threads);
-    s->sources = fp8q_array(plan->ckpt->n_shards, sizeof(*s->sources));
     s->outputs = fp8q_array(plan->n_shards, sizeof(*s->outputs));
     s->scales = fp8q_array(plan->n_shards, sizeof(*s->scales));
     s->workers = fp8q_array(s->n_workers, sizeof(*s->workers));
@@ -341,27 +339,29 @@ static int open_stream(struct stream *s, struct fp8q_error *err)
     s->source_crc = fp8q_array(plan->n_stripes, sizeof(*s->source_crc));
     s->output_crc = fp8q_array(plan->n_stripes, sizeof(*s->output_crc));
     s->tensor_amax = fp8q_array(plan->n_pieces, sizeof(*s->tensor_amax));
-    for (size_t i = 0; s->sources && i < plan->ckpt->n_shards; i++)
-        s->sources[i].fd = -1;
     for (size_t i = 0; s->outputs && i < plan->n_shards; i++)
         s->outputs[i].fd = -1;
     for (unsigned i = 0; s->workers && i < s->n_workers; i++)
         s->workers[i].weights_of = SIZE_MAX;
-    if (!s->sources || !s->outputs || !s->scales || !s->workers || !s->stripes || !s->source_crc ||
+    if (!s->outputs || !s->scales || !s->workers || !s->stripes || !s->source_crc ||
         !s->output_crc || !s->tensor_amax)
         return fp8q_fail_nomem(err);
-    for (unsigned i = 0; i < s->n_workers; i++)
-        if (posix_memalign((void **)&s->workers[i].memory, 64,
-                           (size_t)(plan->stripe_bytes > FP8Q_COPY_BYTES ? plan->stripe_bytes
-                                                                         : FP8Q_COPY_BYTES)) != 0)
+    uint64_t bytes = plan->stripe_bytes > FP8Q_COPY_BYTES ? plan->stripe_bytes : FP8Q_COPY_BYTES;
+    if (s->options->rounding)
+        bytes += fp8q_plan_widest_row(plan) * FP8Q_BLOCK * 13 + fp8q_compensate_scratch() + 256;
+    for (unsigned i = 0; i < s->n_workers; i++) {
+        struct worker *w = &s->workers[i];
+        if (bytes > SIZE_MAX || posix_memalign((void **)&w->memory, 64, (size_t)bytes) != 0)
             return fp8q_fail_nomem(err);
+        w->compensation = w->memory + (bytes - fp8q_compensate_scratch() - 64) / 64 * 64;
+    }
+    FP8Q_TRY(fp8q_files_create(plan->ckpt, &s->sources, err));
     return fp8q_results_create(plan, &s->results, err);
 }
 
 static void close_stream(struct stream *s)
 {
-    for (size_t i = 0; s->sources && i < s->plan->ckpt->n_shards; i++)
-        (void)fp8q_close(&s->sources[i].fd, "", NULL);
+    fp8q_files_reset(&s->sources);
     for (size_t i = 0; i < s->plan->n_shards; i++) {
         if (s->outputs) {
             (void)fp8q_close(&s->outputs[i].fd, "", NULL); /* open only after a failure */
@@ -374,7 +374,6 @@ static void close_stream(struct stream *s)
         free(s->workers[i].memory);
         fp8q_weights_reset(&s->workers[i].weights);
     }
-    free(s->sources);
     free(s->outputs);
     free(s->scales);
     free(s->workers);

@@ -2,14 +2,15 @@
  *
  * stream.h - stage 3: carries out a plan.  Decides nothing.
  *
- * Workers take stripes in the order in which they lie on disk: read, amax, scale, codes, write at the
- * planned offset.  A shard is open from its first stripe to its last; then its scales and checksums go into a
- * record, and it is done.
+ * Workers take stripes in the order in which they lie on disk: read, amax, scale, codes, write at
+ * the planned offset.  A shard is open from its first stripe to its last; then its scales and
+ * checksums go into a record, and it is done.
  */
 #ifndef FP8Q_STREAM_H
 #define FP8Q_STREAM_H
 
 #include "plan.h"
+#include "rounding.h"
 
 /* What streaming found out: checksums of every tensor.  */
 struct fp8q_results {
@@ -26,14 +27,11 @@ struct fp8q_stream_options {
     const char *out_dir;                  /* where the shards go */
     const char *record_dir;               /* where the records go */
     const bool *skip;                     /* by output shard: not ours, or done already */
-    struct fp8q_site_set *compensation;   /* NULL, or error-compensated rounding */
+    struct fp8q_rounding *rounding;       /* NULL, or error-compensated rounding */
 };
 
 /* Writes every shard of the plan that @skip does not name, and a record for each.  */
 int fp8q_stream(const struct fp8q_plan *plan, const struct fp8q_stream_options *options,
                 struct fp8q_error *err);
-
-/* Working memory of one worker.  */
-struct fp8q_scratch;
 
 #endif

@@ -17,16 +17,17 @@ enum { MAX_BLOCKS = 256 }; /* of a panel */
 struct pass {
     struct fp8q_stripe_job *job;
     const struct fp8q_tensor *source;
-    enum fp8q_float from;    /* of @values */
+    enum fp8q_float from;       /* of @values */
     unsigned in_size, out_size; /* bytes of an element in the files */
-    uint64_t row;            /* first row, in the source tensor */
-    uint64_t out_row;        /* first row, in the output tensor */
+    uint64_t row;               /* first row, in the source tensor */
+    uint64_t out_row;           /* first row, in the output tensor */
     uint32_t n_rows;
-    uint64_t n_cols, width;  /* of the matrix, of a panel */
+    uint64_t n_cols, width;   /* of the matrix, of a panel */
     uint64_t col, panel_cols; /* the panel at hand */
-    char *in;                /* as read */
-    void *values;            /* what to encode: @in itself, or F32 decoded from it */
+    char *in;                 /* as read */
+    void *values;             /* what to encode: @in itself, or F32 decoded from it */
     char *out;
+    float *wide; /* F32 values for a site, where @values are not */
     uint32_t in_crc[FP8Q_BLOCK], out_crc[FP8Q_BLOCK]; /* by row; [0] alone if one panel is all */
 };
 
@@ -49,12 +50,14 @@ static void pass_open(struct pass *p, struct fp8q_stripe_job *job, unsigned out_
     uint64_t width = job->plan->stripe_bytes / per_column / FP8Q_BLOCK * FP8Q_BLOCK;
     if (width > WIDEST)
         width = WIDEST;
-    p->width = width < p->n_cols ? width : p->n_cols;
+    p->width = width < p->n_cols && !job->site ? width : p->n_cols;
     uint64_t cells = FP8Q_BLOCK * p->width;
     /* F32 values first: they need the strictest alignment.  */
     p->values = job->memory;
     p->in = decodes ? job->memory + cells * 4 : job->memory;
     p->out = p->in + cells * p->in_size;
+    p->wide = (float *)(void *)(job->memory +
+                                ((size_t)(p->out - job->memory) + cells * out_size + 63) / 64 * 64);
 }
 
 static bool one_panel(const struct pass *p)
@@ -190,8 +193,8 @@ static int row_amax(struct pass *p, float amax[FP8Q_BLOCK], struct fp8q_error *e
     for (uint32_t r = 0; r < p->n_rows; r++) {
         const char *row = (const char *)p->values + r * p->panel_cols * size;
         float value;
-        if (!fp8q_amax_value(p->from,
-                             p->job->kernel->amax_bits[p->from](row, (size_t)p->panel_cols), &value))
+        if (!fp8q_amax_value(
+                p->from, p->job->kernel->amax_bits[p->from](row, (size_t)p->panel_cols), &value))
             return fail_nonfinite(p, err);
         amax[r] = value > amax[r] ? value : amax[r];
     }
@@ -200,6 +203,24 @@ static int row_amax(struct pass *p, float amax[FP8Q_BLOCK], struct fp8q_error *e
 
 /* ---- the stages ------------------------------------------------------------------------------ */
 
+/* A site works on whole rows, so pass_open() has made one panel of them.  */
+static int encode_blocks(struct pass *p, const float *scales, struct fp8q_error *err)
+{
+    struct fp8q_stripe_job *job = p->job;
+    struct fp8q_stripe view = panel_view(p);
+    if (!job->site) {
+        fp8q_stripe_encode(job->kernel, &view, scales, (uint8_t *)p->out);
+        return FP8Q_OK;
+    }
+    const float *wide = p->values;
+    if (p->from != FP8Q_FLOAT_F32) {
+        job->kernel->to_f32[p->from](p->wide, p->values, (size_t)(p->n_rows * p->n_cols));
+        wide = p->wide;
+    }
+    return fp8q_compensate_stripe(job->site, job->kernel, job->gemm, wide, p->n_rows, p->n_cols,
+                                  scales, (uint8_t *)p->out, job->compensation, err);
+}
+
 static int quantize_blocks(struct pass *p, struct fp8q_error *err)
 {
     uint64_t grid_cols = fp8q_ceil_div(p->n_cols, FP8Q_BLOCK);
@@ -207,8 +228,7 @@ static int quantize_blocks(struct pass *p, struct fp8q_error *err)
         float *scales = p->job->scales + p->job->stripe * grid_cols + p->col / FP8Q_BLOCK;
         FP8Q_TRY(read_panel(p, true, err));
         FP8Q_TRY(block_scales(p, scales, err));
-        struct fp8q_stripe view = panel_view(p);
-        fp8q_stripe_encode(p->job->kernel, &view, scales, (uint8_t *)p->out);
+        FP8Q_TRY(encode_blocks(p, scales, err));
         FP8Q_TRY(write_panel(p, err));
     }
     return FP8Q_OK;
@@ -265,35 +285,25 @@ int fp8q_stripe_amax_only(struct fp8q_stripe_job *job, float *amax_out, struct f
     return FP8Q_OK;
 }
 
-/* F32 values, rounded once more to the output's format.  F16 ends at 65504: beyond it is an error, never a silent
- * infinity.  */
-static int store_floats(struct pass *p, struct fp8q_error *err)
+int fp8q_store_floats(const float *values, size_t n, enum fp8q_dtype to, char *out,
+                      const char *name, struct fp8q_error *err)
 {
-    const float *values = p->values;
-    size_t n = (size_t)(p->panel_cols * p->n_rows);
     struct fp8q_shown shown;
-    switch (p->job->plan->options.to) {
-    case FP8Q_F32:
-        memcpy(p->out, values, n * sizeof(float));
-        return FP8Q_OK;
-    case FP8Q_F16:
-        for (size_t i = 0; i < n; i++) {
-            uint16_t bits = fp8q_f16_from_f32(values[i]);
-            if ((bits & 0x7FFF) == 0x7C00)
-                return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "f16-overflow",
-                                 "tensor \"%s\": the value %g does not fit F16 (largest 65504); use "
-                                 "--dtype bf16",
-                                 fp8q_show(&shown, p->source->name), (double)values[i]);
-            memcpy(p->out + 2 * i, &bits, 2);
-        }
-        return FP8Q_OK;
-    default:
-        for (size_t i = 0; i < n; i++) {
-            uint16_t bits = fp8q_bf16_from_f32(values[i]);
-            memcpy(p->out + 2 * i, &bits, 2);
-        }
+    if (to == FP8Q_F32) {
+        memcpy(out, values, n * sizeof(float));
         return FP8Q_OK;
     }
+    for (size_t i = 0; i < n; i++) {
+        uint16_t bits =
+            to == FP8Q_F16 ? fp8q_f16_from_f32(values[i]) : fp8q_bf16_from_f32(values[i]);
+        if (to == FP8Q_F16 && (bits & 0x7FFF) == 0x7C00)
+            return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "f16-overflow",
+                             "tensor \"%s\": the value %g does not fit F16 (largest 65504); use "
+                             "--dtype bf16",
+                             fp8q_show(&shown, name), (double)values[i]);
+        memcpy(out + 2 * i, &bits, 2);
+    }
+    return FP8Q_OK;
 }
 
 int fp8q_stripe_float(struct fp8q_stripe_job *job, struct fp8q_error *err)
@@ -302,7 +312,8 @@ int fp8q_stripe_float(struct fp8q_stripe_job *job, struct fp8q_error *err)
     pass_open(&p, job, fp8q_dtype_bits(job->plan->options.to) / 8);
     while (next_panel(&p)) {
         FP8Q_TRY(read_panel(&p, true, err));
-        FP8Q_TRY(store_floats(&p, err));
+        FP8Q_TRY(fp8q_store_floats(p.values, (size_t)(p.panel_cols * p.n_rows),
+                                   job->plan->options.to, p.out, p.source->name, err));
         FP8Q_TRY(write_panel(&p, err));
     }
     pass_close(&p);

@@ -15,9 +15,11 @@ size_t fp8q_utf8_decode(const char *text, size_t len, uint32_t *cp_out)
     static const uint32_t smallest[5] = {0, 0, 0x80, 0x800, 0x10000};
     if (len == 0)
         return 0;
-    size_t n = s[0] < 0x80 ? 1 : (s[0] & 0xE0) == 0xC0 ? 2 : (s[0] & 0xF0) == 0xE0 ? 3
-                             : (s[0] & 0xF8) == 0xF0   ? 4
-                                                       : 0;
+    size_t n = s[0] < 0x80             ? 1
+               : (s[0] & 0xE0) == 0xC0 ? 2
+               : (s[0] & 0xF0) == 0xE0 ? 3
+               : (s[0] & 0xF8) == 0xF0 ? 4
+                                       : 0;
     if (n == 0 || n > len)
         return 0;
     uint32_t cp = n == 1 ? s[0] : s[0] & (0x7FU >> n);
@@ -104,8 +106,8 @@ void fp8q_text_printf(struct fp8q_text *t, const char *fmt, ...)
 
 void fp8q_text_json_string(struct fp8q_text *t, const char *s, size_t len)
 {
-    static const char short_escape[32] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f',
-                                          ['\r'] = 'r'};
+    static const char short_escape[32] = {
+        ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
     fp8q_text_add(t, "\"", 1);
     size_t plain = 0; /* start of the run that needs no escape */
     for (size_t i = 0; i < len; i++) {

@@ -7,14 +7,16 @@
 
 #include "error.h"
 
-/* Decodes one character of at most @len bytes (surrogates, overlong forms and values beyond U+10FFFF
- * are refused).  Returns its length in bytes, 0 if the bytes are not UTF-8 or @len is 0.  */
+/* Decodes one character of at most @len bytes (surrogates, overlong forms and values beyond
+ * U+10FFFF are refused).  Returns its length in bytes, 0 if the bytes are not UTF-8 or @len is 0.
+ */
 size_t fp8q_utf8_decode(const char *text, size_t len, uint32_t *cp_out);
 /* Writes one scalar value as 1..4 bytes and returns their number.  */
 size_t fp8q_utf8_encode(char dst[4], uint32_t cp);
 
 /* Growing buffer.  Zero it to start; appends after a failed allocation do nothing, and
- * fp8q_text_status() says so once at the end.  @data is NUL-terminated once anything was appended.  */
+ * fp8q_text_status() says so once at the end.  @data is NUL-terminated once anything was appended.
+ */
 struct fp8q_text {
     char *data;
     size_t len, cap;

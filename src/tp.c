@@ -46,7 +46,8 @@ static bool tensor_fits(const struct fp8q_parts_config *c, const struct fp8q_ten
 {
     if (is_replicated(t->name))
         return true;
-    if (t->ndim == 3) /* one of the two inner sizes is the experts' own; both must do in some layout */
+    if (t->ndim ==
+        3) /* one of the two inner sizes is the experts' own; both must do in some layout */
         return fits(t->shape[1], tp) || fits(t->shape[2], tp);
     return cut_by_columns(t->name) ? fits(t->shape[1], tp) : fits_rows(c, t->name, t->shape[0], tp);
 }

@@ -181,9 +181,16 @@ static bool parse_size(const char *text, uint64_t *out)
     static const struct {
         const char *suffix;
         double unit;
-    } units[] = {{"", 1},         {"B", 1},           {"KB", 1e3},        {"MB", 1e6},
-                 {"GB", 1e9},     {"TB", 1e12},       {"KiB", 1024},      {"MiB", 1048576},
-                 {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
+    } units[] = {{"", 1},
+                 {"B", 1},
+                 {"KB", 1e3},
+                 {"MB", 1e6},
+                 {"GB", 1e9},
+                 {"TB", 1e12},
+                 {"KiB", 1024},
+                 {"MiB", 1048576},
+                 {"GiB", 1073741824.0},
+                 {"TiB", 1099511627776.0}};
     char *end;
     if (*text < '0' || *text > '9')
         return false;
@@ -265,7 +272,8 @@ static const struct cli_option *find_option(const struct cli_option *options, co
                                             size_t len, char letter)
 {
     for (const struct cli_option *o = options; o && o->name; o++)
-        if (letter ? o->letter == letter : strlen(o->name) == len && memcmp(o->name, name, len) == 0)
+        if (letter ? o->letter == letter
+                   : strlen(o->name) == len && memcmp(o->name, name, len) == 0)
             return o;
     return NULL;
 }
@@ -276,8 +284,10 @@ bool cli_parse(struct cli *cli, int argc, char **argv, const char *usage,
 {
     const struct cli_option common[] = {
         {"json", 0, CLI_FLAG, &cli->as_json, NULL, "print one JSON object on standard output"},
-        {"threads", 't', CLI_UINT, &cli->threads, "N", "threads (default: all CPUs that may be used)"},
-        {"kernel", 0, CLI_TEXT, &cli->kernel, "NAME", "instruction set of the kernels (default: best)"},
+        {"threads", 't', CLI_UINT, &cli->threads, "N",
+         "threads (default: all CPUs that may be used)"},
+        {"kernel", 0, CLI_TEXT, &cli->kernel, "NAME",
+         "instruction set of the kernels (default: best)"},
         {"quiet", 'q', CLI_FLAG, &cli->quiet, NULL, "print nothing but errors"},
         {"verbose", 'v', CLI_FLAG, &cli->verbose, NULL, "print more"},
         {"help", 'h', CLI_FLAG, &cli->help, NULL, "print this text"},
@@ -288,7 +298,8 @@ bool cli_parse(struct cli *cli, int argc, char **argv, const char *usage,
         char *arg = argv[i];
         if (options_end || arg[0] != '-' || arg[1] == '\0') {
             if (n == max) {
-                *exit_out = cli_usage_error(cli, "%s: unexpected operand \"%s\"", cli->command, arg);
+                *exit_out =
+                    cli_usage_error(cli, "%s: unexpected operand \"%s\"", cli->command, arg);
                 return false;
             }
             operands[n++] = arg;
@@ -336,8 +347,9 @@ bool cli_parse(struct cli *cli, int argc, char **argv, const char *usage,
         return false;
     }
     if (n < min) {
-        *exit_out = cli_usage_error(cli, "%s: %d operand%s expected, found %d; see `fp8q %s --help`",
-                                    cli->command, min, min == 1 ? "" : "s", n, cli->command);
+        *exit_out =
+            cli_usage_error(cli, "%s: %d operand%s expected, found %d; see `fp8q %s --help`",
+                            cli->command, min, min == 1 ? "" : "s", n, cli->command);
         return false;
     }
     for (; n < max; n++)

@@ -13,12 +13,12 @@
 #include "jsonw.h"
 
 enum cli_kind {
-    CLI_FLAG,  /* bool: set to true */
-    CLI_TEXT,  /* const char * */
-    CLI_LIST,  /* struct cli_list: may be given again */
-    CLI_UINT,  /* uint64_t, decimal */
+    CLI_FLAG,   /* bool: set to true */
+    CLI_TEXT,   /* const char * */
+    CLI_LIST,   /* struct cli_list: may be given again */
+    CLI_UINT,   /* uint64_t, decimal */
     CLI_NUMBER, /* double */
-    CLI_SIZE   /* uint64_t bytes: 500MB, 5GB (decimal, as Hugging Face), 512MiB, 1GiB, plain bytes */
+    CLI_SIZE /* uint64_t bytes: 500MB, 5GB (decimal, as Hugging Face), 512MiB, 1GiB, plain bytes */
 };
 
 struct cli_list {
@@ -39,7 +39,7 @@ struct cli_option {
 struct cli {
     const char *command;
     bool as_json, quiet, verbose, help;
-    uint64_t threads; /* 0: all CPUs that the process may use */
+    uint64_t threads;   /* 0: all CPUs that the process may use */
     const char *kernel; /* NULL: best */
     struct fp8q_warnings warnings;
     size_t warnings_shown;
@@ -49,14 +49,15 @@ struct cli {
 
 struct cli_command {
     const char *name;
-    int (*run)(struct cli *cli, int argc, char **argv); /* argv[0] is the command's name; returns an exit status */
-    const char *summary; /* one line for `fp8q --help` */
+    int (*run)(struct cli *cli, int argc,
+               char **argv); /* argv[0] is the command's name; returns an exit status */
+    const char *summary;     /* one line for `fp8q --help` */
 };
 extern const struct cli_command *const cli_commands[]; /* NULL-terminated, in the order of help */
 
-/* Parses options of @options (NULL-name-terminated) and the common ones; operands go to @operands (at most @max, the rest
- * is an error, fewer than @min too).  `--help` prints @usage and the table.  Returns 0 to go on, else
- * the command must return *@exit_out.  */
+/* Parses options of @options (NULL-name-terminated) and the common ones; operands go to @operands
+ * (at most @max, the rest is an error, fewer than @min too).  `--help` prints @usage and the table.
+ * Returns 0 to go on, else the command must return *@exit_out.  */
 bool cli_parse(struct cli *cli, int argc, char **argv, const char *usage,
                const struct cli_option *options, const char **operands, int min, int max,
                int *exit_out);
@@ -73,13 +74,13 @@ const char *cli_bytes(char *buf, uint64_t bytes);
 /* Prints warnings that were added since the last call to stderr (unless -q).  */
 void cli_show_warnings(struct cli *cli);
 
-/* Progress on stderr, only if that is a terminal and neither -q nor --json was given.  Safe to call from any
- * thread; draws at most ten times a second: "quantize  42 %  1.2 GB/s  ETA 0:03".  */
+/* Progress on stderr, only if that is a terminal and neither -q nor --json was given.  Safe to call
+ * from any thread; draws at most ten times a second: "quantize  42 %  1.2 GB/s  ETA 0:03".  */
 void cli_progress(void *ctx, const char *stage, uint64_t done, uint64_t total);
 void cli_progress_clear(void);
 
-/* Ends a command: shows warnings and the error (stderr), prints the JSON object, flushes stdout and checks
- * that it arrived.  @status is the library's; returns the exit status.  */
+/* Ends a command: shows warnings and the error (stderr), prints the JSON object, flushes stdout and
+ * checks that it arrived.  @status is the library's; returns the exit status.  */
 int cli_end(struct cli *cli, int status);
 /* Usage error: message to stderr, exit status 2.  */
 int cli_usage_error(struct cli *cli, const char *fmt, ...) FP8Q_PRINTF(2, 3);

@@ -147,5 +147,5 @@ static int cmd_compare(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_compare = {
+const struct cli_command cli_cmd_compare = {
     "compare", cmd_compare, "error and size of FP8, INT8 and INT4 on the weights of a checkpoint"};

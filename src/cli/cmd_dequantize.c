@@ -65,7 +65,8 @@ static int run(struct cli *cli, int argc, char **argv)
     struct fp8q_request r = {.dequantize = true};
     const struct cli_option options[] = {
         {"dtype", 0, CLI_TEXT, &s.dtype, "TYPE", "bf16 (default), f16 or f32"},
-        {"max-shard-size", 0, CLI_SIZE, &r.max_shard_size, "SIZE", "re-shard (default: as the source)"},
+        {"max-shard-size", 0, CLI_SIZE, &r.max_shard_size, "SIZE",
+         "re-shard (default: as the source)"},
         {"max-memory", 0, CLI_SIZE, &s.max_memory, "SIZE", "limit of working memory"},
         {"overwrite", 0, CLI_FLAG, &s.overwrite, NULL, "replace an earlier output"},
         {.name = NULL}};

@@ -5,11 +5,12 @@
 #include "commands.h"
 #include "convert.h"
 
-static const char usage[] =
-    "usage: fp8q finish [options] DST\n\n"
-    "Ends a conversion whose parts were run with `fp8q quantize --part I/N SRC DST`: checks that every\n"
-    "part is there and came from the same source and options, writes scales, index and config, and only\n"
-    "then gives the final name.";
+static const char usage[] = "usage: fp8q finish [options] DST\n\n"
+                            "Ends a conversion whose parts were run with `fp8q quantize --part I/N "
+                            "SRC DST`: checks that every\n"
+                            "part is there and came from the same source and options, writes "
+                            "scales, index and config, and only\n"
+                            "then gives the final name.";
 
 static int finish(struct cli *cli, const char *destination, bool overwrite)
 {
@@ -33,6 +34,7 @@ static int finish(struct cli *cli, const char *destination, bool overwrite)
     if (status == FP8Q_OK) {
         struct fp8q_convert_options o = {.destination = destination,
                                          .request = &r,
+                                         .kernel = fp8q_kernel_select(NULL),
                                          .overwrite = overwrite,
                                          .n_parts = (unsigned)n_parts};
         status = fp8q_convert_finish(plan, &o, &result, &cli->warnings, &cli->error);

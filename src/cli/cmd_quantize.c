@@ -10,6 +10,8 @@
 #include "cli.h"
 #include "commands.h"
 #include "convert.h"
+#include "io.h"
+#include "lock.h"
 #include "report.h"
 
 static const char usage[] =
@@ -17,7 +19,8 @@ static const char usage[] =
     "Writes a block-FP8 checkpoint of SRC, a .safetensors file or a checkpoint directory.\n"
     "DST is SRC-FP8 by default (SRC-FP8-BLOCK with --format compressed-tensors,\n"
     "NAME-FP8.safetensors for a file).\n\n"
-    "A pattern PAT is a run of whole components of a module name (visual, mlp.gate), a glob over the\n"
+    "A pattern PAT is a run of whole components of a module name (visual, mlp.gate), a glob over "
+    "the\n"
     "whole name if it has * ? or [, or re:REGEX, matched at the start as Python's re.match does.";
 
 /* Words as given, before they become a request.  */
@@ -91,11 +94,26 @@ static void report_done(struct cli *cli, const struct fp8q_plan *plan,
                   o->destination);
         return;
     }
+    if (o->request->calibration)
+        cli_print(cli,
+                  "error-compensated rounding from %s: %zu sites, plain in %zu whose held-out "
+                  "error did not fall\n",
+                  o->request->calibration, r->n_compensated, r->n_guarded);
     if (r->resumed_shards)
         cli_print(cli, "%zu of %zu shards were there already\n", r->resumed_shards,
                   plan->n_shards - (plan->sidecar != SIZE_MAX));
     cli_print(cli, "%swrote %s%s (%s)\n", cli_style(CLI_GOOD), o->destination, cli_style(CLI_PLAIN),
               cli_bytes(bytes, r->finish.file_bytes));
+}
+
+static int write_lock(struct cli *cli, const char *path, const struct fp8q_plan *plan)
+{
+    struct fp8q_text text = {0};
+    int status = fp8q_lock_text(plan, &text, &cli->error);
+    if (status == FP8Q_OK)
+        status = fp8q_replace_file(path, text.data, text.len, &cli->error);
+    fp8q_text_reset(&text);
+    return status;
 }
 
 static int convert(struct cli *cli, const struct words *w, const struct fp8q_request *r,
@@ -113,7 +131,7 @@ static int convert(struct cli *cli, const struct words *w, const struct fp8q_req
     cli_progress_clear();
     cli_show_warnings(cli);
     report_done(cli, plan, o, &result);
-    return FP8Q_OK;
+    return w->lock ? write_lock(cli, w->lock, plan) : FP8Q_OK;
 }
 
 static int plan_and_convert(struct cli *cli, const struct words *w, struct fp8q_request *r,
@@ -144,6 +162,9 @@ static int plan_and_convert(struct cli *cli, const struct words *w, struct fp8q_
         fp8q_jsonw_bool(&cli->json, "dry_run", w->dry_run);
         cli_report_plan_json(cli, plan);
         status = fp8q_plan_check(plan, &cli->error);
+        if (status == FP8Q_OK &&
+            !w->dry_run) /* before the plan is printed as if it would be done */
+            status = fp8q_outdir_check(ckpt, o->destination, w->overwrite, &cli->error);
         if (status == FP8Q_OK || w->dry_run)
             cli_report_plan(cli, plan);
         if (status == FP8Q_OK && !w->dry_run)
@@ -162,7 +183,8 @@ static int run(struct cli *cli, int argc, char **argv)
     struct fp8q_request r = {.format = FP8Q_FORMAT_FP8};
     struct fp8q_convert_options o = {.part = 0};
     const struct cli_option options[] = {
-        {"ignore", 0, CLI_LIST, &w.ignore, "PAT", "keep modules in high precision (may be repeated)"},
+        {"ignore", 0, CLI_LIST, &w.ignore, "PAT",
+         "keep modules in high precision (may be repeated)"},
         {"exclude", 0, CLI_LIST, &w.ignore, "PAT", NULL},
         {"include", 0, CLI_LIST, &w.include, "PAT", "quantize modules that are kept by default"},
         {"no-default-ignore", 0, CLI_FLAG, &r.no_default_ignore, NULL,
@@ -175,16 +197,22 @@ static int run(struct cli *cli, int argc, char **argv)
         {"format", 0, CLI_TEXT, &w.format, "NAME", "fp8 (default) or compressed-tensors"},
         {"scales", 0, CLI_TEXT, &w.scales, "WHERE", "sidecar (default) or inline"},
         {"scale-fmt", 0, CLI_TEXT, &w.scale_fmt, "FMT", "f32 (default) or ue8m0 (powers of two)"},
-        {"block-size", 0, CLI_TEXT, &w.block_size, "RxC", "128x128, the only one that engines serve"},
+        {"block-size", 0, CLI_TEXT, &w.block_size, "RxC",
+         "128x128, the only one that engines serve"},
         {"scheme", 0, CLI_TEXT, &w.scheme, "NAME",
          "FP8_BLOCK (default), FP8_DYNAMIC (per channel), FP8 (per tensor)"},
         {"ragged", 0, CLI_TEXT, &w.ragged, "HOW",
          "sizes that are no multiple of 128: keep (default), per-channel\n"
          "(servable, compressed-tensors), quantize (own runtimes)"},
+        {"calibration", 0, CLI_TEXT, &r.calibration, "FILE",
+         "error-compensated rounding from `fp8q calibrate` statistics"},
         {"requantize", 0, CLI_FLAG, &r.requantize, NULL, "take an FP8 source, through F32"},
-        {"max-shard-size", 0, CLI_SIZE, &r.max_shard_size, "SIZE", "re-shard (default: as the source)"},
+        {"max-shard-size", 0, CLI_SIZE, &r.max_shard_size, "SIZE",
+         "re-shard (default: as the source)"},
         {"max-memory", 0, CLI_SIZE, &w.max_memory, "SIZE", "limit of working memory"},
         {"tp", 0, CLI_UINT, &r.tp, "N", "fail unless N-way tensor parallelism can be served"},
+        {"lock", 0, CLI_TEXT, &w.lock, "FILE",
+         "write what was quantized, for `fp8q verify --lock`"},
         {"strict", 0, CLI_FLAG, &r.strict, NULL, "fail where a fused group would be kept whole"},
         {"part", 0, CLI_TEXT, &w.part, "I/N", "convert the I-th share of the shards only"},
         {"resume", 0, CLI_FLAG, &w.resume, NULL, "go on where a killed run stopped"},
@@ -203,7 +231,8 @@ static int run(struct cli *cli, int argc, char **argv)
     o.kernel = fp8q_kernel_select(cli->kernel);
     int status = read_words(cli, &w, &r);
     if (status == FP8Q_OK && !o.kernel)
-        status = bad_word(cli, "kernel", cli->kernel, "a kernel that this CPU has (scalar, avx2, ...)");
+        status =
+            bad_word(cli, "kernel", cli->kernel, "a kernel that this CPU has (scalar, avx2, ...)");
     if (status == FP8Q_OK)
         status = read_part(cli, w.part, &o);
     if (status == FP8Q_OK)
@@ -213,5 +242,4 @@ static int run(struct cli *cli, int argc, char **argv)
     return cli_end(cli, status);
 }
 
-const struct cli_command cli_cmd_quantize = {
-    "quantize", run, "convert a checkpoint to block-FP8"};
+const struct cli_command cli_cmd_quantize = {"quantize", run, "convert a checkpoint to block-FP8"};

@@ -4,10 +4,19 @@
  */
 #include "commands.h"
 
+/* clang-format off */
 const struct cli_command *const cli_commands[] = {
-    &cli_cmd_quantize,    &cli_cmd_finish,
-    &cli_cmd_dequantize,  &cli_cmd_families,
-    &cli_command_compare, &cli_cmd_calibrate,
-    &cli_cmd_eval,        &cli_cmd_drift,
-    &cli_cmd_sweep,       NULL,
+    &cli_cmd_quantize,
+    &cli_cmd_finish,
+    &cli_cmd_verify,
+    &cli_cmd_inspect,
+    &cli_cmd_dequantize,
+    &cli_cmd_families,
+    &cli_cmd_compare,
+    &cli_cmd_calibrate,
+    &cli_cmd_eval,
+    &cli_cmd_drift,
+    &cli_cmd_sweep,
+    NULL,
 };
+/* clang-format on */

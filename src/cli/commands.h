@@ -10,6 +10,6 @@
 extern const struct cli_command cli_cmd_quantize, cli_cmd_finish, cli_cmd_verify, cli_cmd_inspect,
     cli_cmd_dequantize, cli_cmd_families, cli_cmd_calibrate, cli_cmd_eval, cli_cmd_drift,
     cli_cmd_sweep;
-extern const struct cli_command cli_command_compare;
+extern const struct cli_command cli_cmd_compare;
 
 #endif

@@ -9,8 +9,8 @@
 
 #include "cli.h"
 
-/* The first signal asks the library to stop, so that it removes what it began; the program then dies
- * of that signal, as a shell expects.  A second one kills at once.  */
+/* The first signal asks the library to stop, so that it removes what it began; the program then
+ * dies of that signal, as a shell expects.  A second one kills at once.  */
 static volatile sig_atomic_t caught_signal;
 
 static void on_signal(int number)
@@ -30,7 +30,7 @@ static void install_handlers(void)
         if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
             sigaction(signals[i], &action, NULL);
     }
-    /* A closed pipe is an error of a write, checked like any other, not a silent death half-way.  */
+    /* A closed pipe is an error of a write, checked like any other, not a silent death half-way. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* the write then fails with EFBIG, which is reported */
 }
@@ -58,7 +58,8 @@ int main(int argc, char **argv)
         puts("fp8q " FP8Q_VERSION);
         return fflush(stdout) == 0 ? 0 : 3;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0)
         return print_help();
     for (size_t i = 0; cli_commands[i]; i++) {
         if (strcmp(argv[1], cli_commands[i]->name) != 0)

@@ -51,7 +51,8 @@ static void report_reasons(struct cli *cli, const struct fp8q_plan *plan, bool q
     }
 }
 
-/* Unclassified tensors are worth a look: a family that grew a part, or a model that this table does not know.  */
+/* Unclassified tensors are worth a look: a family that grew a part, or a model that this table does
+ * not know.  */
 static void report_unclassified(struct cli *cli, const struct fp8q_plan *plan)
 {
     enum { SHOWN = 8 };
@@ -82,11 +83,14 @@ static void report_engines(struct cli *cli, const struct fp8q_plan *plan)
     if (family->note)
         cli_print(cli, "  note: %s\n", family->note);
     if (family->lerobot)
-        cli_print(cli, "  note: a LeRobot policy needs an own runtime for FP8, or `fp8q dequantize`\n");
+        cli_print(cli,
+                  "  note: a LeRobot policy needs an own runtime for FP8, or `fp8q dequantize`\n");
     if (plan->options.scale_fmt == FP8Q_SCALE_F32 &&
         plan->options.select.scheme == FP8Q_SCHEME_BLOCK)
-        cli_print(cli, "  note: engines that requantize F32 scales to powers of two at load time (Blackwell,\n"
-                       "        DeepGEMM) round twice, KL divergence x1.6-2.3; --scale-fmt ue8m0 avoids it\n");
+        cli_print(
+            cli,
+            "  note: engines that requantize F32 scales to powers of two at load time (Blackwell,\n"
+            "        DeepGEMM) round twice, KL divergence x1.6-2.3; --scale-fmt ue8m0 avoids it\n");
 }
 
 void cli_report_plan(struct cli *cli, const struct fp8q_plan *plan)
@@ -103,8 +107,9 @@ void cli_report_plan(struct cli *cli, const struct fp8q_plan *plan)
     report_unclassified(cli, plan);
     cli_print(cli, "  tensors %s -> %s, %.2f %% less\n", cli_bytes(before, plan->source_bytes),
               cli_bytes(after, plan->output_bytes), 100 * reduction(plan));
-    cli_print(cli, "  memory: at most %s, %u thread%s\n", cli_bytes(memory, plan->peak_memory),
-              plan->threads, plan->threads == 1 ? "" : "s");
+    cli_print_verbose(cli, "  memory: at most %s, %u thread%s\n",
+                      cli_bytes(memory, plan->peak_memory), plan->threads,
+                      plan->threads == 1 ? "" : "s");
     if (!plan->options.dequantize)
         report_engines(cli, plan);
 }
