@@ -66,11 +66,11 @@ struct fp8q_gate_check fp8q_gate_check_of(unsigned tier, enum fp8q_verdict verdi
 {
     const double none = (double)NAN;
     return (struct fp8q_gate_check){.tier = tier,
-                               .verdict = verdict,
-                               .observed = none,
-                               .limit = none,
-                               .low = none,
-                               .high = none};
+                                    .verdict = verdict,
+                                    .observed = none,
+                                    .limit = none,
+                                    .low = none,
+                                    .high = none};
 }
 
 struct fp8q_gate_check fp8q_gate_check_limit(unsigned tier, double estimate, double low,

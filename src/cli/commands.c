@@ -15,6 +15,8 @@ const struct cli_command *const cli_commands[] = {
     &cli_cmd_compare,
     &cli_cmd_calibrate,
     &cli_cmd_eval,
+    &cli_cmd_drift,
+    &cli_cmd_sweep,
     &cli_cmd_gate,
     NULL,
 };
