@@ -23,7 +23,10 @@
     "self_attn.q_proj self_attn.o_proj "
 #define FUSED "self_attn.qkv_proj self_attn.o_proj mlp.gate_up_proj mlp.down_proj "
 #define LLAMA ATTENTION MLP
-#define INTERNLM2 "attention.wqkv attention.wo feed_forward.(w1 w3) feed_forward.w2 "
+/* Without attention.wqkv: its rows are interleaved by head groups, and engines take it apart while
+ * loading, but not its scales.  */
+#define INTERNLM2 "attention.wo feed_forward.(w1 w3) feed_forward.w2 "
+#define INTERNLM2_NOTE "InternLM2: wqkv stays, engines split it while loading but not its scales"
 
 #define QWEN_VISION "visual"
 #define QWEN_MERGERS "visual.merger visual.deepstack_merger_list"
@@ -125,8 +128,13 @@ const struct fp8q_family fp8q_families[] = {
      .decoders = "language_model.model model.language_model",
      .linears = LLAMA INTERNLM2,
      .vision = "vision_model vision_tower",
-     .projector = "mlp1 multi_modal_projector"},
-    {.name = "InternLM2", .model_types = "internlm2", .decoders = "model", .linears = INTERNLM2},
+     .projector = "mlp1 multi_modal_projector",
+     .note = INTERNLM2_NOTE},
+    {.name = "InternLM2",
+     .model_types = "internlm2",
+     .decoders = "model",
+     .linears = INTERNLM2,
+     .note = INTERNLM2_NOTE},
     {.name = "MiniCPM-V, MiniCPM-o",
      .model_types = "minicpmv minicpmo",
      .decoders = "llm.model",

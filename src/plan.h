@@ -120,6 +120,9 @@ void fp8q_plan_destroy(struct fp8q_plan *plan);
 /* The piece that stripe number @stripe belongs to.  */
 const struct fp8q_piece *fp8q_plan_piece(const struct fp8q_plan *plan, uint64_t stripe);
 
+/* Whether any tensor is quantized with this scheme.  */
+bool fp8q_plan_has_scheme(const struct fp8q_plan *plan, enum fp8q_scheme scheme);
+
 /* Elements of the longest row that is quantized: error compensation needs whole rows, beyond the
  * stripe's memory.  */
 uint64_t fp8q_plan_widest_row(const struct fp8q_plan *plan);

@@ -17,6 +17,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_cmd_eval,
     &cli_cmd_drift,
     &cli_cmd_sweep,
+    &cli_cmd_gate,
     NULL,
 };
 /* clang-format on */
