@@ -78,6 +78,7 @@ struct fp8q_plan {
 
     struct fp8q_out_tensor *tensors;
     size_t n_tensors;
+    size_t *by_name;               /* indices in @tensors, sorted by name */
     struct fp8q_out_shard *shards; /* weights, then the sidecar if there is one */
     size_t n_shards;
     size_t *shard_sources; /* by output shard: the source shard whose name and metadata it takes */
