@@ -4,6 +4,7 @@
  */
 #include "request.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -171,6 +172,20 @@ struct fp8q_plan_options fp8q_request_options(const struct fp8q_request *r,
                                       .tp = (unsigned)r->tp,
                                       .dequantize = r->dequantize,
                                       .to = r->dequantize ? r->to : FP8Q_BF16};
+}
+
+uint32_t fp8q_source_crc32(const struct fp8q_ckpt *ckpt)
+{
+    uint32_t crc = fp8q_crc32(0, ckpt->config_text, ckpt->config_len);
+    for (size_t i = 0; i < ckpt->n_shards; i++) {
+        const struct fp8q_shard *s = &ckpt->shards[i];
+        char numbers[64];
+        int n = snprintf(numbers, sizeof(numbers), "%llu %08x\n",
+                         (unsigned long long)s->stat.st_size, (unsigned)s->header.crc32);
+        crc = fp8q_crc32(crc, s->name, strlen(s->name) + 1);
+        crc = fp8q_crc32(crc, numbers, (size_t)n);
+    }
+    return crc;
 }
 
 int fp8q_request_state(const struct fp8q_plan *plan, const struct fp8q_request *request,
