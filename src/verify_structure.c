@@ -349,10 +349,15 @@ static int check_file_crcs(struct fp8q_verify_report *report, struct fp8q_error 
     const struct fp8q_json *list = fp8q_json_get(report->manifest.json, "files");
     for (const struct fp8q_json *f = fp8q_json_first(list); f; f = fp8q_json_next(f)) {
         struct fp8q_error found = {0};
+        files.n_looked_at++;
+        if (!fp8q_json_key(f) || !fp8q_stays_inside(fp8q_json_key(f))) {
+            fp8q_finding_add(&files, files.n_looked_at, "manifest",
+                             "names a file outside the directory");
+            continue;
+        }
         char *path = fp8q_join(ckpt->dir, fp8q_json_key(f));
         if (!path)
             return fp8q_fail_nomem(err);
-        files.n_looked_at++;
         status = fp8q_file_crc32(path, &now, &found);
         if (status != FP8Q_OK)
             fp8q_finding_add(&files, files.n_looked_at, fp8q_json_key(f), "%s", found.message);
