@@ -401,10 +401,19 @@ void fp8q_ckpt_close(struct fp8q_ckpt *ckpt)
 
 const struct fp8q_tensor *fp8q_ckpt_find(const struct fp8q_ckpt *ckpt, const char *name)
 {
+    return fp8q_ckpt_find_joined(ckpt, name, strlen(name), "");
+}
+
+const struct fp8q_tensor *fp8q_ckpt_find_joined(const struct fp8q_ckpt *ckpt, const char *head,
+                                                size_t head_len, const char *tail)
+{
     size_t from = 0, to = ckpt->n_tensors;
     while (from < to) {
         size_t middle = from + (to - from) / 2;
-        int order = strcmp(name, ckpt->tensors[middle].name);
+        const char *name = ckpt->tensors[middle].name;
+        int order = strncmp(head, name, head_len);
+        if (order == 0)
+            order = strcmp(tail, name + head_len);
         if (order == 0)
             return &ckpt->tensors[middle];
         if (order < 0)

@@ -372,8 +372,12 @@ int fp8q_fsync_dir(const char *path, struct fp8q_error *err)
     if (fd < 0)
         return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
     int status = FP8Q_OK;
+    int result;
+    do
+        result = fsync(fd);
+    while (result != 0 && errno == EINTR);
     /* Some network file systems have no fsync of a directory and say EINVAL.  */
-    if (fsync(fd) != 0 && errno != EINVAL)
+    if (result != 0 && errno != EINVAL)
         status = fp8q_fail_errno(err, errno, "flushing directory %s", fp8q_show(&shown, path));
     close(fd);
     return status;

@@ -242,22 +242,32 @@ static int set_aside(const struct fp8q_outdir *out, struct fp8q_error *err)
         free(path);
         free(old);
     }
+    /* From here on what stands at a companion's name is new.  */
+    char *all = status == FP8Q_OK ? fp8q_join(out->work, "old.all") : NULL;
+    if (status == FP8Q_OK)
+        status = all ? fp8q_write_file(all, "", 0, err) : fp8q_fail_nomem(err);
+    free(all);
     return status;
 }
 
-/* The reverse: nothing of a new output is at the final names then.  */
+/* The reverse, for a commit that failed or was killed.  */
 static int put_back(const struct fp8q_outdir *out, struct fp8q_error *err)
 {
-    bool weights, final;
+    bool weights, final, all;
     char *old_weights = fp8q_join(out->work, "old.weights");
+    char *marker = fp8q_join(out->work, "old.all");
     int status = is_there(old_weights, &weights, err);
     if (status == FP8Q_OK)
         status = is_there(out->final, &final, err);
+    if (status == FP8Q_OK)
+        status = is_there(marker, &all, err);
     bool needed = status == FP8Q_OK && weights && !final;
     for (size_t i = 0; i < N_COMPANIONS && needed && status == FP8Q_OK; i++) {
         char *path = companion(out->final, i);
         char *old = fp8q_join(out->work, i ? "old.manifest" : "old.scales");
-        status = path ? fp8q_unlink(path, err) : fp8q_fail_nomem(err);
+        status = path ? FP8Q_OK : fp8q_fail_nomem(err);
+        if (status == FP8Q_OK && all)
+            status = fp8q_unlink(path, err);
         if (status == FP8Q_OK)
             status = rename_if_there(old, path, err);
         free(path);
@@ -265,7 +275,10 @@ static int put_back(const struct fp8q_outdir *out, struct fp8q_error *err)
     }
     if (needed && status == FP8Q_OK)
         status = fp8q_rename(old_weights, out->final, err);
+    if (needed && status == FP8Q_OK)
+        status = fp8q_unlink(marker, err);
     free(old_weights);
+    free(marker);
     return status;
 }
 

@@ -212,5 +212,8 @@ int fp8q_request_state(const struct fp8q_plan *plan, const struct fp8q_request *
     fp8q_jsonw_close(&w, ']');
     fp8q_jsonw_close(&w, '}');
     *out = w.text;
-    return fp8q_text_status(out, err);
+    int status = fp8q_text_status(out, err);
+    if (status != FP8Q_OK)
+        fp8q_text_reset(out);
+    return status;
 }

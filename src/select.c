@@ -65,9 +65,7 @@ const struct fp8q_tensor *fp8q_scale_owner(const struct fp8q_ckpt *ckpt, const c
         size_t end = strlen(endings[i]);
         if (len <= end || strcmp(name + len - end, endings[i]) != 0)
             continue;
-        char *owner = strndup(name, len - end);
-        const struct fp8q_tensor *t = owner ? fp8q_ckpt_find(ckpt, owner) : NULL;
-        free(owner);
+        const struct fp8q_tensor *t = fp8q_ckpt_find_joined(ckpt, name, len - end, "");
         return t && t->dtype == FP8Q_F8_E4M3 ? t : NULL;
     }
     return NULL;
