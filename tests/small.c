@@ -36,13 +36,16 @@ static const struct small_tensor tensors[] = {
 };
 enum { N_TENSORS = sizeof(tensors) / sizeof(*tensors) };
 
-/* BF16 of about 1/64, with changing signs and a zero now and then.  */
+/* BF16 with changing signs and a zero now and then; each 128x128 block and each seed has another
+ * largest value, so that scales differ.  */
 static void fill(uint16_t *values, uint64_t n, uint64_t *seed)
 {
+    uint32_t spread = 0x3FF - (uint32_t)(*seed % 64) * 5;
     for (uint64_t i = 0; i < n; i++) {
         *seed = *seed * 6364136223846793005u + 1442695040888963407u;
         uint32_t bits = (uint32_t)(*seed >> 40);
-        values[i] = bits % 97 == 0 ? 0 : (uint16_t)(0x3C00 | (bits & 0x83FF));
+        uint32_t value = 0x3A00 + bits % spread + ((uint32_t)(i >> 14) % 4 << 7) + (bits & 0x8000);
+        values[i] = bits % 97 == 0 ? 0 : (uint16_t)value;
     }
 }
 
