@@ -3,7 +3,8 @@
  * faults.c - the whole program, with every system call and allocation of small conversions failed
  * in turn.
  *
- *     faults [EVERY]      tries every EVERY-th call only (default 1: all)
+ *     faults [EVERY]                 tries every EVERY-th call only (default 1: all)
+ *     faults SCENARIO CALL NUMBER    this one, with a stack trace: faults directory memory 53
  *
  * Each run is a forked child in a directory that is made anew.  Whatever fails, the exit status and
  * the message say so, nothing wrong stands under a final name, an old output is as it was, nothing
@@ -158,6 +159,7 @@ static const struct way ways[] = {
 };
 enum { N_WAYS = sizeof(ways) / sizeof(*ways) };
 
+static bool trace;
 static long *counts; /* shared with the children */
 static char said[8192];
 static unsigned long n_runs, n_failed_cleanly, n_went_on, n_left, n_wrong;
@@ -286,7 +288,8 @@ static const char *judge(const struct scenario *s, const struct way *w, const st
 static void try_fault(const struct scenario *s, const struct way *w, const struct expected *e,
                       long at)
 {
-    struct fault fault = {.kind = w->kind, .call = w->call, .at = at, .error = w->error};
+    struct fault fault = {
+        .kind = w->kind, .call = w->call, .at = at, .error = w->error, .trace = trace};
     start_from("template");
     n_runs++;
     const char *wrong = judge(s, w, e, run(s->words, &fault));
@@ -305,7 +308,8 @@ static void prepare(const struct scenario *s)
 {
     struct fp8q_error err = {0};
     struct fault none = {.kind = FAULT_NONE};
-    struct fault spoil = {FAULT_ALWAYS, CALL_PWRITE, s->spoil, ENOSPC};
+    struct fault spoil = {
+        .kind = FAULT_ALWAYS, .call = CALL_PWRITE, .at = s->spoil, .error = ENOSPC};
     start_from("empty");
     for (size_t i = 0; i < 3 && s->before[i][0]; i++) {
         bool last = i == 2 || !s->before[i + 1][0];
@@ -346,6 +350,23 @@ static void try_scenario(const struct scenario *s, long every)
     fflush(stdout);
 }
 
+static void try_one(const struct scenario *s, const char *call, long at)
+{
+    static const struct fault none = {.kind = FAULT_NONE};
+    prepare(s);
+    struct expected e = {.before = tree_digest("."), .source = sources_digest()};
+    start_from("template");
+    (void)run(s->words, &none);
+    e.after = tree_digest(".");
+    e.target = tree_digest(s->target);
+    trace = true;
+    for (size_t i = 0; i < N_WAYS; i++)
+        if (strcmp(fault_call_names[ways[i].call], call) == 0) {
+            try_fault(s, &ways[i], &e, at);
+            printf("%s\n", said);
+        }
+}
+
 static void make_sources(void)
 {
     static const struct fault none = {.kind = FAULT_NONE};
@@ -362,7 +383,7 @@ static void make_sources(void)
 
 int main(int argc, char **argv)
 {
-    long every = argc > 1 ? strtol(argv[1], NULL, 10) : 1;
+    long every = argc == 2 ? strtol(argv[1], NULL, 10) : 1;
     /* Hundreds of thousands of fsyncs are nothing in memory.  */
     char dir[] = "/dev/shm/fp8q-faults-XXXXXX", other[] = "/tmp/fp8q-faults-XXXXXX", *made;
     struct fp8q_error err = {0};
@@ -376,8 +397,12 @@ int main(int argc, char **argv)
         return 70;
     }
     make_sources();
-    for (size_t i = 0; i < N_SCENARIOS; i++)
-        try_scenario(&scenarios[i], every);
+    for (size_t i = 0; i < N_SCENARIOS; i++) {
+        if (argc < 4)
+            try_scenario(&scenarios[i], every);
+        else if (strcmp(scenarios[i].name, argv[1]) == 0)
+            try_one(&scenarios[i], argv[2], strtol(argv[3], NULL, 10));
+    }
     printf(
         "%lu faults: %lu reported and undone, %lu survived (%lu left something over), %lu wrong\n",
         n_runs, n_failed_cleanly, n_went_on, n_left, n_wrong);

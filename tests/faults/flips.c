@@ -65,8 +65,8 @@ static bool names_it(const struct answer *a, const char *file)
     const char *said = a->error.message;
     if (strstr(file, "index.json")) /* a name in it was hit, and is what the message shows */
         return strstr(said, "index") || strstr(said, "shard ") || strstr(said, "tensor");
-    return strstr(said, fp8q_basename(file)) || strstr(said, "model.") ||
-           strstr(said, "config") || strstr(said, "index");
+    return strstr(said, fp8q_basename(file)) || strstr(said, "model.") || strstr(said, "config") ||
+           strstr(said, "index");
 }
 
 static void expect_found(const char *path, const char *file, const char *what)

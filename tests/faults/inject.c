@@ -21,6 +21,8 @@ const char *const fault_call_names[N_CALLS] = {
     "rename",    "renameat2", "unlink",   "rmdir",           "opendir",        "readdir",
     "flock",     "fchmod",    "realpath", "sync_file_range", "pthread_create", "memory"};
 
+void __sanitizer_print_stack_trace(void) __attribute__((weak));
+
 static struct fault armed;
 static long *counts;
 
@@ -44,6 +46,8 @@ static enum fault_kind next(enum fault_call call)
     if (armed.kind == FAULT_NONE || call != armed.call ||
         (armed.kind == FAULT_ALWAYS ? n < armed.at : n != armed.at))
         return FAULT_NONE;
+    if (armed.trace && __sanitizer_print_stack_trace)
+        __sanitizer_print_stack_trace();
     errno = armed.error;
     return armed.kind;
 }

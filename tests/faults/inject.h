@@ -50,6 +50,7 @@ struct fault {
     enum fault_call call;
     long at;
     int error;
+    bool trace; /* print where, if a sanitizer is there to do it */
 };
 
 /* From now on; @counts_out (N_CALLS entries) is counted up, whatever fails.  */
