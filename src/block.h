@@ -10,14 +10,9 @@
 
 #define FP8Q_BLOCK 128 /* rows and columns of a block; engines accept no other */
 #define FP8Q_E4M3_MAX 448.0f
-#define FP8Q_MIN_SCALE 0x1p-126f /* smallest normal F32: GPU kernels flush smaller scales to zero  \
-                                  */
-
-enum fp8q_scale_fmt { FP8Q_SCALE_F32, FP8Q_SCALE_UE8M0 };
-
-/* The scale of a block with this amax (finite, >= 0): amax/448 by IEEE division, or the smallest
- * power of two not below it (decided on amax itself, exactly); at least 2^-126; 1 for amax 0.  */
-float fp8q_scale(float amax, enum fp8q_scale_fmt fmt);
+#define FP8Q_MIN_SCALE                                                                             \
+    0x1p-126f /* smallest normal F32: GPU kernels flush smaller scales to zero                     \
+               */
 
 /* F32 value of amax bits as a kernel returns them; false if they are Inf or NaN.  */
 bool fp8q_amax_value(enum fp8q_float from, uint32_t bits, float *amax_out);

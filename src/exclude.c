@@ -19,6 +19,7 @@
 struct list {
     char **items;
     size_t count, cap;
+    bool of_vlm; /* the decoder `model.layers` is called `model.language_model.layers` elsewhere */
     struct fp8q_error *err;
     int status;
 };
@@ -81,6 +82,9 @@ static void add_prefixes(struct list *list, const char *name, bool kept_root)
         const char *rest = name + sizeof(old_vlm) - 1;
         add(list, new_vlm, sizeof(new_vlm) - 1, rest);
         add(list, "model.", 6, rest);
+    } else if (list->of_vlm && starts_with(name, "model.layers.")) {
+        add(list, new_vlm, sizeof(new_vlm) - 1, name + 6);
+        add(list, old_vlm, sizeof(old_vlm) - 1, name + 6);
     }
     if (kept_root && starts_with(name, "model."))
         add(list, name + 6, strlen(name + 6), "");
@@ -112,6 +116,10 @@ static const struct fused fused_names[] = {
     {"in_proj_z", "in_proj_qkvz"},
     {"in_proj_b", "in_proj_ba"},
     {"in_proj_a", "in_proj_ba"},
+    {"in_proj_ba", "in_proj_b"},
+    {"in_proj_ba", "in_proj_a"},
+    {"in_proj_qkvz", "in_proj_qkv"},
+    {"in_proj_qkvz", "in_proj_z"},
     {"q_a_proj", "fused_qkv_a_proj_with_mqa"},
     {"kv_a_proj_with_mqa", "fused_qkv_a_proj_with_mqa"},
 };
@@ -145,15 +153,13 @@ static bool is_kept_linear(const struct fp8q_tensor *t, const struct fp8q_decisi
 }
 
 /* A root whose name no quantized module has in it, at the start or as a dotted part.  */
-static bool root_is_free(const struct fp8q_plan *plan, const char *root, size_t len)
+static bool root_is_free(const struct fp8q_plan *plan, const char *run)
 {
-    char *run = strndup(root, len);
-    bool is_free = run != NULL;
+    bool is_free = true;
     for (size_t i = 0; i < plan->ckpt->n_tensors && is_free; i++)
         is_free = !plan->selection.decisions[i].quantize ||
                   (!fp8q_has_components(plan->ckpt->tensors[i].name, run) &&
                    !starts_with(plan->ckpt->tensors[i].name, run));
-    free(run);
     return is_free;
 }
 
@@ -181,7 +187,7 @@ static void add_roots(struct fp8q_plan *plan, struct list *list, struct list *ro
     }
     sort_unique(roots);
     for (size_t i = 0; i < roots->count; i++)
-        if (root_is_free(plan, roots->items[i], strlen(roots->items[i])))
+        if (root_is_free(plan, roots->items[i]))
             add_prefixes(list, roots->items[i], true);
 }
 
@@ -195,6 +201,8 @@ static void add_kept(struct fp8q_plan *plan, struct list *list)
             char *experts = strndup(t->name, len);
             if (experts)
                 add_prefixes(list, experts, false);
+            else
+                list->status = fp8q_fail_nomem(list->err);
             free(experts);
         }
         if (!is_kept_linear(t, d))
@@ -217,17 +225,9 @@ static void drop_quantized(const struct fp8q_plan *plan, struct list *list)
 {
     size_t n = 0;
     for (size_t i = 0; i < list->count; i++) {
-        size_t len = strlen(list->items[i]);
-        char *weight = malloc(len + 8);
-        bool quantized = false;
-        if (weight) {
-            memcpy(weight, list->items[i], len);
-            strcpy(weight + len, ".weight");
-            const struct fp8q_tensor *t = fp8q_ckpt_find(plan->ckpt, weight);
-            quantized = t && plan->selection.decisions[t - plan->ckpt->tensors].quantize;
-        }
-        free(weight);
-        if (quantized)
+        const struct fp8q_tensor *t =
+            fp8q_ckpt_find_joined(plan->ckpt, list->items[i], strlen(list->items[i]), ".weight");
+        if (t && plan->selection.decisions[t - plan->ckpt->tensors].quantize)
             free(list->items[i]);
         else
             list->items[n++] = list->items[i];
@@ -258,10 +258,12 @@ static void add_regexes(const struct fp8q_plan *plan, const struct list *roots, 
         const char *root = roots->items[i];
         const char *last = strrchr(root, '.') ? strrchr(root, '.') + 1 : root;
         struct fp8q_text regex = {0};
-        if (!root_is_free(plan, last, strlen(last)))
+        if (!root_is_free(plan, last))
             continue;
         fp8q_text_printf(&regex, "re:.*%s\\..*", last);
-        if (regex.data)
+        if (regex.failed)
+            list->status = fp8q_fail_nomem(list->err);
+        else
             add(list, regex.data, regex.len, "");
         fp8q_text_reset(&regex);
     }
@@ -289,6 +291,8 @@ static void add_regexes(const struct fp8q_plan *plan, const struct list *roots, 
 int fp8q_exclude(struct fp8q_plan *plan, struct fp8q_error *err)
 {
     struct list list = {.err = err}, roots = {.err = err};
+    const char *decoders = plan->selection.family->decoders;
+    list.of_vlm = decoders && strstr(decoders, "model.language_model");
     add(&list, "lm_head", 7, "");
     add_roots(plan, &list, &roots);
     add_kept(plan, &list);

@@ -9,23 +9,6 @@
 #include "jsonw.h"
 #include "plan.h"
 
-/* Options that decide output bytes; threads, memory and kernel do not and are absent.  Strings are
- * borrowed unless the request came from fp8q_request_parse().  */
-struct fp8q_request {
-    const char *source, *like, *calibration; /* paths as given; NULL: none */
-    const char **ignore, **include;
-    size_t n_ignore, n_include;
-    bool no_default_ignore, allow_unmatched, allow_tower, strict, requantize;
-    enum fp8q_format format;
-    enum fp8q_scales scales;
-    enum fp8q_scale_fmt scale_fmt;
-    enum fp8q_scheme scheme;
-    enum fp8q_ragged ragged;
-    uint64_t max_shard_size, tp;
-    bool dequantize;
-    enum fp8q_dtype to;
-};
-
 /* One line of JSON with all members in a fixed order.  */
 void fp8q_request_write(const struct fp8q_request *request, const char *key, struct fp8q_jsonw *w);
 /* Reads it back; FP8Q_E_FORMAT for what this version does not know.  @json must outlive the

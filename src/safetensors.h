@@ -8,33 +8,6 @@
 
 #include "text.h"
 
-/* All types of the format.  The order is the official writer's (descending alignment), so that
- * sorting by (dtype, name) gives its layout.  */
-enum fp8q_dtype {
-    FP8Q_U64,
-    FP8Q_I64,
-    FP8Q_F64,
-    FP8Q_C64,
-    FP8Q_F32,
-    FP8Q_U32,
-    FP8Q_I32,
-    FP8Q_BF16,
-    FP8Q_F16,
-    FP8Q_U16,
-    FP8Q_I16,
-    FP8Q_F8_E5M2FNUZ,
-    FP8Q_F8_E4M3FNUZ,
-    FP8Q_F8_E8M0,
-    FP8Q_F8_E4M3,
-    FP8Q_F8_E5M2,
-    FP8Q_I8,
-    FP8Q_U8,
-    FP8Q_F6_E3M2,
-    FP8Q_F6_E2M3,
-    FP8Q_F4,
-    FP8Q_BOOL,
-    FP8Q_N_DTYPES
-};
 const char *fp8q_dtype_name(enum fp8q_dtype dtype); /* as the format spells it: "BF16" */
 unsigned fp8q_dtype_bits(enum fp8q_dtype dtype);
 bool fp8q_dtype_parse(const char *name, size_t len, enum fp8q_dtype *dtype_out);

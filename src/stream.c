@@ -26,6 +26,7 @@ struct open_file {
 
 struct worker {
     char *memory;
+    char *compensation;          /* with error-compensated rounding */
     struct fp8q_weights weights; /* scales of the FP8 source at hand */
     size_t weights_of;           /* its index, or SIZE_MAX */
 };
@@ -234,6 +235,20 @@ static void report_progress(struct stream *s, const struct fp8q_piece *p)
                          done, s->total_bytes);
 }
 
+static int quantize_stripe(struct stream *s, struct worker *w, struct fp8q_stripe_job *job,
+                           size_t source, struct fp8q_error *err)
+{
+    struct fp8q_rounding *r = s->options->rounding;
+    if (!r)
+        return fp8q_stripe_quantize(job, err);
+    FP8Q_TRY(fp8q_rounding_acquire(r, source, &job->site, err));
+    job->gemm = r->gemm;
+    job->compensation = w->compensation;
+    int status = fp8q_stripe_quantize(job, err);
+    fp8q_rounding_release(r, source);
+    return status;
+}
+
 static int run_stripe(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
 {
     struct stream *s = ctx;
@@ -254,7 +269,7 @@ static int run_stripe(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
             if (job.stripe == 0)
                 job.scales[0] = job.tensor_scale;
         }
-        FP8Q_TRY(fp8q_stripe_quantize(&job, err));
+        FP8Q_TRY(quantize_stripe(s, w, &job, p->source, err));
     }
     s->source_crc[number] = job.source_crc;
     s->output_crc[number] = job.output_crc;
@@ -334,11 +349,15 @@ static int open_stream(struct stream *s, struct fp8q_error *err)
     if (!s->outputs || !s->scales || !s->workers || !s->stripes || !s->source_crc ||
         !s->output_crc || !s->tensor_amax)
         return fp8q_fail_nomem(err);
-    for (unsigned i = 0; i < s->n_workers; i++)
-        if (posix_memalign((void **)&s->workers[i].memory, 64,
-                           (size_t)(plan->stripe_bytes > FP8Q_COPY_BYTES ? plan->stripe_bytes
-                                                                         : FP8Q_COPY_BYTES)) != 0)
+    uint64_t bytes = plan->stripe_bytes > FP8Q_COPY_BYTES ? plan->stripe_bytes : FP8Q_COPY_BYTES;
+    if (s->options->rounding)
+        bytes += fp8q_plan_widest_row(plan) * FP8Q_BLOCK * 13 + fp8q_compensate_scratch() + 256;
+    for (unsigned i = 0; i < s->n_workers; i++) {
+        struct worker *w = &s->workers[i];
+        if (bytes > SIZE_MAX || posix_memalign((void **)&w->memory, 64, (size_t)bytes) != 0)
             return fp8q_fail_nomem(err);
+        w->compensation = w->memory + (bytes - fp8q_compensate_scratch() - 64) / 64 * 64;
+    }
     FP8Q_TRY(fp8q_files_create(plan->ckpt, &s->sources, err));
     return fp8q_results_create(plan, &s->results, err);
 }

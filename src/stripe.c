@@ -27,6 +27,7 @@ struct pass {
     char *in;                 /* as read */
     void *values;             /* what to encode: @in itself, or F32 decoded from it */
     char *out;
+    float *wide; /* F32 values for a site, where @values are not */
     uint32_t in_crc[FP8Q_BLOCK], out_crc[FP8Q_BLOCK]; /* by row; [0] alone if one panel is all */
 };
 
@@ -49,12 +50,14 @@ static void pass_open(struct pass *p, struct fp8q_stripe_job *job, unsigned out_
     uint64_t width = job->plan->stripe_bytes / per_column / FP8Q_BLOCK * FP8Q_BLOCK;
     if (width > WIDEST)
         width = WIDEST;
-    p->width = width < p->n_cols ? width : p->n_cols;
+    p->width = width < p->n_cols && !job->site ? width : p->n_cols;
     uint64_t cells = FP8Q_BLOCK * p->width;
     /* F32 values first: they need the strictest alignment.  */
     p->values = job->memory;
     p->in = decodes ? job->memory + cells * 4 : job->memory;
     p->out = p->in + cells * p->in_size;
+    p->wide = (float *)(void *)(job->memory +
+                                ((size_t)(p->out - job->memory) + cells * out_size + 63) / 64 * 64);
 }
 
 static bool one_panel(const struct pass *p)
@@ -200,6 +203,24 @@ static int row_amax(struct pass *p, float amax[FP8Q_BLOCK], struct fp8q_error *e
 
 /* ---- the stages ------------------------------------------------------------------------------ */
 
+/* A site works on whole rows, so pass_open() has made one panel of them.  */
+static int encode_blocks(struct pass *p, const float *scales, struct fp8q_error *err)
+{
+    struct fp8q_stripe_job *job = p->job;
+    struct fp8q_stripe view = panel_view(p);
+    if (!job->site) {
+        fp8q_stripe_encode(job->kernel, &view, scales, (uint8_t *)p->out);
+        return FP8Q_OK;
+    }
+    const float *wide = p->values;
+    if (p->from != FP8Q_FLOAT_F32) {
+        job->kernel->to_f32[p->from](p->wide, p->values, (size_t)(p->n_rows * p->n_cols));
+        wide = p->wide;
+    }
+    return fp8q_compensate_stripe(job->site, job->kernel, job->gemm, wide, p->n_rows, p->n_cols,
+                                  scales, (uint8_t *)p->out, job->compensation, err);
+}
+
 static int quantize_blocks(struct pass *p, struct fp8q_error *err)
 {
     uint64_t grid_cols = fp8q_ceil_div(p->n_cols, FP8Q_BLOCK);
@@ -207,8 +228,7 @@ static int quantize_blocks(struct pass *p, struct fp8q_error *err)
         float *scales = p->job->scales + p->job->stripe * grid_cols + p->col / FP8Q_BLOCK;
         FP8Q_TRY(read_panel(p, true, err));
         FP8Q_TRY(block_scales(p, scales, err));
-        struct fp8q_stripe view = panel_view(p);
-        fp8q_stripe_encode(p->job->kernel, &view, scales, (uint8_t *)p->out);
+        FP8Q_TRY(encode_blocks(p, scales, err));
         FP8Q_TRY(write_panel(p, err));
     }
     return FP8Q_OK;
@@ -265,8 +285,8 @@ int fp8q_stripe_amax_only(struct fp8q_stripe_job *job, float *amax_out, struct f
     return FP8Q_OK;
 }
 
-int fp8q_store_floats(const float *values, size_t n, enum fp8q_dtype to, char *out, const char *name,
-                      struct fp8q_error *err)
+int fp8q_store_floats(const float *values, size_t n, enum fp8q_dtype to, char *out,
+                      const char *name, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
     if (to == FP8Q_F32) {
@@ -292,8 +312,8 @@ int fp8q_stripe_float(struct fp8q_stripe_job *job, struct fp8q_error *err)
     pass_open(&p, job, fp8q_dtype_bits(job->plan->options.to) / 8);
     while (next_panel(&p)) {
         FP8Q_TRY(read_panel(&p, true, err));
-        FP8Q_TRY(fp8q_store_floats(p.values, (size_t)(p.panel_cols * p.n_rows), job->plan->options.to,
-                                   p.out, p.source->name, err));
+        FP8Q_TRY(fp8q_store_floats(p.values, (size_t)(p.panel_cols * p.n_rows),
+                                   job->plan->options.to, p.out, p.source->name, err));
         FP8Q_TRY(write_panel(&p, err));
     }
     pass_close(&p);

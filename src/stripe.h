@@ -9,6 +9,7 @@
 #define FP8Q_STRIPE_H
 
 #include "plan.h"
+#include "rounding.h"
 #include "weights.h"
 
 /* Where a stripe comes from and goes to.  */
@@ -21,6 +22,9 @@ struct fp8q_stripe_job {
     const char *src_path, *dst_path;
     const struct fp8q_weights *weights; /* FP8 sources: how codes become values */
     float *scales;                      /* the piece's scales; this stripe fills its rows */
+    const struct fp8q_site *site;       /* NULL, or compensate rounding errors with it */
+    const struct fp8q_gemm *gemm;       /* with a site */
+    void *compensation;                 /* fp8q_compensate_scratch() bytes, with a site */
     float tensor_scale;                 /* FP8Q_SCHEME_TENSOR */
     char *memory;                       /* plan->stripe_bytes */
     uint32_t source_crc, output_crc;    /* results: checksums of the stripe's bytes */
@@ -32,9 +36,9 @@ int fp8q_stripe_float(struct fp8q_stripe_job *job, struct fp8q_error *err);
 /* Reads only: the largest magnitude, as F32, for per-tensor scales.  */
 int fp8q_stripe_amax_only(struct fp8q_stripe_job *job, float *amax_out, struct fp8q_error *err);
 
-/* F32 values rounded once more to BF16, F16 or F32 (nearest even).  F16 ends at 65504: beyond it is FP8Q_E_UNSUPPORTED,
- * never a silent infinity.  @name is the tensor's, for the message.  */
-int fp8q_store_floats(const float *values, size_t n, enum fp8q_dtype to, char *out, const char *name,
-                      struct fp8q_error *err);
+/* F32 values rounded once more to BF16, F16 or F32 (nearest even).  F16 ends at 65504: beyond it is
+ * FP8Q_E_UNSUPPORTED, never a silent infinity.  @name is the tensor's, for the message.  */
+int fp8q_store_floats(const float *values, size_t n, enum fp8q_dtype to, char *out,
+                      const char *name, struct fp8q_error *err);
 
 #endif

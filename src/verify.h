@@ -11,17 +11,6 @@
 
 #include "manifest.h"
 
-enum fp8q_check_status { FP8Q_CHECK_PASS, FP8Q_CHECK_WARN, FP8Q_CHECK_FAIL };
-
-/* One check: what was looked at, what was seen, what is allowed.  A check that fails at many places
- * is one entry that names the first and counts the rest.  Texts are owned by the report and may
- * hold names from files: show them escaped.  */
-struct fp8q_check {
-    const char *id; /* static: "tensor-crc" */
-    enum fp8q_check_status status;
-    char observed[256], limit[128], where[400];
-};
-
 struct fp8q_sqnr {
     const char *name; /* borrowed from the checkpoint or the plan */
     double db;        /* infinite if exact */
@@ -41,9 +30,10 @@ struct fp8q_verify_report {
 };
 
 struct fp8q_verify_options {
-    const char *source;    /* NULL: without */
-    const char *lock_file; /* NULL: without */
-    bool strict;           /* warnings fail */
+    const char *source;      /* NULL: without */
+    const char *lock_file;   /* NULL: without */
+    const char *calibration; /* NULL, or what compensated codes were made with */
+    bool strict;             /* warnings fail */
     unsigned threads;
     const struct fp8q_kernel *kernel;
     const struct fp8q_progress *progress;

@@ -292,7 +292,7 @@ bool cli_parse(struct cli *cli, int argc, char **argv, const char *usage,
         {"quiet", 'q', CLI_FLAG, &cli->quiet, NULL, "print nothing but errors"},
         {"verbose", 'v', CLI_FLAG, &cli->verbose, NULL, "print more"},
         {"help", 'h', CLI_FLAG, &cli->help, NULL, "print this text"},
-        {NULL}};
+        {.name = NULL}};
     int n = 0;
     bool options_end = false, failed = false;
     for (int i = 1; i < argc && !failed; i++) {

@@ -69,7 +69,7 @@ static int run(struct cli *cli, int argc, char **argv)
          "re-shard (default: as the source)"},
         {"max-memory", 0, CLI_SIZE, &s.max_memory, "SIZE", "limit of working memory"},
         {"overwrite", 0, CLI_FLAG, &s.overwrite, NULL, "replace an earlier output"},
-        {NULL}};
+        {.name = NULL}};
     const char *operands[2];
     int code;
     if (!cli_parse(cli, argc, argv, usage, options, operands, 2, 2, &code))

@@ -50,7 +50,7 @@ static void write_row(struct fp8q_jsonw *w, const struct fp8q_family *f)
 
 static int run(struct cli *cli, int argc, char **argv)
 {
-    const struct cli_option options[] = {{NULL}};
+    const struct cli_option options[] = {{.name = NULL}};
     int code;
     if (!cli_parse(cli, argc, argv, usage, options, NULL, 0, 0, &code))
         return code;

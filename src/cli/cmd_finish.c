@@ -34,6 +34,7 @@ static int finish(struct cli *cli, const char *destination, bool overwrite)
     if (status == FP8Q_OK) {
         struct fp8q_convert_options o = {.destination = destination,
                                          .request = &r,
+                                         .kernel = fp8q_kernel_select(NULL),
                                          .overwrite = overwrite,
                                          .n_parts = (unsigned)n_parts};
         status = fp8q_convert_finish(plan, &o, &result, &cli->warnings, &cli->error);
@@ -56,7 +57,7 @@ static int run(struct cli *cli, int argc, char **argv)
 {
     bool overwrite = false;
     const struct cli_option options[] = {
-        {"overwrite", 0, CLI_FLAG, &overwrite, NULL, "replace an earlier output"}, {NULL}};
+        {"overwrite", 0, CLI_FLAG, &overwrite, NULL, "replace an earlier output"}, {.name = NULL}};
     const char *operands[1];
     int code;
     if (!cli_parse(cli, argc, argv, usage, options, operands, 1, 1, &code))

@@ -10,6 +10,8 @@
 #include "cli.h"
 #include "commands.h"
 #include "convert.h"
+#include "io.h"
+#include "lock.h"
 #include "report.h"
 
 static const char usage[] =
@@ -92,11 +94,26 @@ static void report_done(struct cli *cli, const struct fp8q_plan *plan,
                   o->destination);
         return;
     }
+    if (o->request->calibration)
+        cli_print(cli,
+                  "error-compensated rounding from %s: %zu sites, plain in %zu whose held-out "
+                  "error did not fall\n",
+                  o->request->calibration, r->n_compensated, r->n_guarded);
     if (r->resumed_shards)
         cli_print(cli, "%zu of %zu shards were there already\n", r->resumed_shards,
                   plan->n_shards - (plan->sidecar != SIZE_MAX));
     cli_print(cli, "%swrote %s%s (%s)\n", cli_style(CLI_GOOD), o->destination, cli_style(CLI_PLAIN),
               cli_bytes(bytes, r->finish.file_bytes));
+}
+
+static int write_lock(struct cli *cli, const char *path, const struct fp8q_plan *plan)
+{
+    struct fp8q_text text = {0};
+    int status = fp8q_lock_text(plan, &text, &cli->error);
+    if (status == FP8Q_OK)
+        status = fp8q_replace_file(path, text.data, text.len, &cli->error);
+    fp8q_text_reset(&text);
+    return status;
 }
 
 static int convert(struct cli *cli, const struct words *w, const struct fp8q_plan *plan,
@@ -113,7 +130,7 @@ static int convert(struct cli *cli, const struct words *w, const struct fp8q_pla
     cli_progress_clear();
     cli_show_warnings(cli);
     report_done(cli, plan, o, &result);
-    return FP8Q_OK;
+    return w->lock ? write_lock(cli, w->lock, plan) : FP8Q_OK;
 }
 
 static int plan_and_convert(struct cli *cli, const struct words *w, struct fp8q_request *r,
@@ -193,18 +210,22 @@ static int run(struct cli *cli, int argc, char **argv)
         {"ragged", 0, CLI_TEXT, &w.ragged, "HOW",
          "sizes that are no multiple of 128: keep (default), per-channel\n"
          "(servable, compressed-tensors), quantize (own runtimes)"},
+        {"calibration", 0, CLI_TEXT, &r.calibration, "FILE",
+         "error-compensated rounding from `fp8q calibrate` statistics"},
         {"requantize", 0, CLI_FLAG, &r.requantize, NULL, "take an FP8 source, through F32"},
         {"max-shard-size", 0, CLI_SIZE, &r.max_shard_size, "SIZE",
          "re-shard (default: as the source)"},
         {"max-memory", 0, CLI_SIZE, &w.max_memory, "SIZE", "limit of working memory"},
         {"tp", 0, CLI_UINT, &r.tp, "N", "fail unless N-way tensor parallelism can be served"},
+        {"lock", 0, CLI_TEXT, &w.lock, "FILE",
+         "write what was quantized, for `fp8q verify --lock`"},
         {"strict", 0, CLI_FLAG, &r.strict, NULL, "fail where a fused group would be kept whole"},
         {"part", 0, CLI_TEXT, &w.part, "I/N", "convert the I-th share of the shards only"},
         {"resume", 0, CLI_FLAG, &w.resume, NULL, "go on where a killed run stopped"},
         {"overwrite", 0, CLI_FLAG, &w.overwrite, NULL, "replace an earlier output"},
         {"dry-run", 'n', CLI_FLAG, &w.dry_run, NULL, "print the plan and stop"},
         {"output", 'o', CLI_TEXT, &w.output, "DST", "same as the second operand"},
-        {NULL}};
+        {.name = NULL}};
     const char *operands[2];
     int code;
     if (!cli_parse(cli, argc, argv, usage, options, operands, 1, 2, &code)) {

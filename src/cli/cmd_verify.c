@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "commands.h"
 #include "io.h"
@@ -22,15 +23,43 @@ enum { WORST = 5 };
 
 static const char *const words[] = {"pass", "warn", "fail"};
 
-static void print_report(struct cli *cli, const struct fp8q_verify_report *r, bool strict)
+/* Passed checks in a few lines; with -v one line each, like those that did not pass.  */
+static void print_passed(struct cli *cli, const struct fp8q_verify_report *r)
 {
-    static const enum cli_style styles[] = {CLI_GOOD, CLI_BOLD, CLI_BAD};
+    enum { WIDTH = 92 };
+    size_t column = 0;
     for (size_t i = 0; i < r->n_checks; i++) {
         const struct fp8q_check *c = &r->checks[i];
-        cli_print(cli, "%s%s%s  %-24s %s%s%s\n", cli_style(styles[c->status]), words[c->status],
-                  cli_style(CLI_PLAIN), c->id, c->observed, c->where[0] ? ": " : "", c->where);
         if (c->status != FP8Q_CHECK_PASS)
-            cli_print(cli, "      expected: %s\n", c->limit);
+            continue;
+        if (cli->verbose) {
+            cli_print(cli, "%spass%s  %-24s %s\n", cli_style(CLI_GOOD), cli_style(CLI_PLAIN), c->id,
+                      c->observed);
+            continue;
+        }
+        if (column == 0 || column + strlen(c->id) + 2 > WIDTH) {
+            cli_print(cli, "%s%s%s%s ", column ? "\n" : "", cli_style(CLI_GOOD),
+                      column ? "     " : "pass:", cli_style(CLI_PLAIN));
+            column = 6;
+        }
+        cli_print(cli, " %s", c->id);
+        column += strlen(c->id) + 1;
+    }
+    if (column)
+        cli_print(cli, "\n");
+}
+
+static void print_report(struct cli *cli, const struct fp8q_verify_report *r, bool strict)
+{
+    print_passed(cli, r);
+    for (size_t i = 0; i < r->n_checks; i++) {
+        const struct fp8q_check *c = &r->checks[i];
+        if (c->status == FP8Q_CHECK_PASS)
+            continue;
+        cli_print(cli, "%s%s%s  %-24s %s%s%s\n      expected: %s\n",
+                  cli_style(c->status == FP8Q_CHECK_FAIL ? CLI_BAD : CLI_BOLD), words[c->status],
+                  cli_style(CLI_PLAIN), c->id, c->observed, c->where[0] ? ": " : "", c->where,
+                  c->limit);
     }
     if (r->n_sqnr) {
         struct fp8q_shown shown;
@@ -151,6 +180,8 @@ static int run(struct cli *cli, int argc, char **argv)
     const char *junit = NULL;
     const struct cli_option options[] = {
         {"source", 0, CLI_TEXT, &o.source, "SRC", "compare with the source as well"},
+        {"calibration", 0, CLI_TEXT, &o.calibration, "FILE",
+         "with --source: derive error-compensated codes again"},
         {"lock", 0, CLI_TEXT, &o.lock_file, "FILE",
          "fail (4) if more is quantized than FILE allows"},
         {"junit", 0, CLI_TEXT, &junit, "FILE", "write the checks as JUnit XML"},

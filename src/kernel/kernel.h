@@ -4,8 +4,8 @@
  *
  * scalar.c defines the result bits; every other variant reproduces them exactly, for any n (0
  * included) and any alignment, without reading or writing past the end.  n counts elements; dst and
- * src must not overlap.  Nothing here knows of blocks, tensors or files.  Results do not depend on the
- * rounding or flush-to-zero mode beyond the default environment.
+ * src must not overlap.  Nothing here knows of blocks, tensors or files.  Results do not depend on
+ * the rounding or flush-to-zero mode beyond the default environment.
  */
 #ifndef FP8Q_KERNEL_H
 #define FP8Q_KERNEL_H
@@ -14,12 +14,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fp8q.h"
+
 /* Float formats of weights.  */
 enum fp8q_float { FP8Q_FLOAT_BF16, FP8Q_FLOAT_F16, FP8Q_FLOAT_F32, FP8Q_N_FLOATS };
 
-/* Sums of squares of elements w (source) and of errors d = w - code*scale, all in F64 (the squares of
- * large and of tiny weights leave F32).  Lane i % 16 takes element i of every call, in order, so that
- * the sums do not depend on the variant.  fp8q_error_total() folds the lanes in a fixed order.  */
+/* Sums of squares of elements w (source) and of errors d = w - code*scale, all in F64 (the squares
+ * of large and of tiny weights leave F32).  Lane i % 16 takes element i of every call, in order, so
+ * that the sums do not depend on the variant.  fp8q_error_total() folds the lanes in a fixed order.
+ */
 struct fp8q_error_sums {
     double w2[16], d2[16];
 };
@@ -35,11 +38,13 @@ struct fp8q_kernel {
     uint32_t (*amax_bits[FP8Q_N_FLOATS])(const void *src, size_t n);
 
     /* dst[i] = E4M3(F32(src[i]) / scale): true division rounded to F32, then nearest even,
-     * saturating; the sign of zero stays.  src holds finite values, scale is positive and finite.  */
+     * saturating; the sign of zero stays.  src holds finite values, scale is positive and finite.
+     */
     void (*encode[FP8Q_N_FLOATS])(uint8_t *dst, const void *src, size_t n, float scale);
 
     /* dst[i] = F32(code) * scale, rounded to F32 and then once more to the output format, nearest
-     * even.  Codes 0x7F and 0xFF give NaN.  F16 beyond 65504 gives infinity: the caller checks amax first.  */
+     * even.  Codes 0x7F and 0xFF give NaN.  F16 beyond 65504 gives infinity: the caller checks amax
+     * first.  */
     void (*decode[FP8Q_N_FLOATS])(void *dst, const uint8_t *src, size_t n, float scale);
 
     /* Widens to F32, exactly.  */
@@ -63,9 +68,7 @@ extern const struct fp8q_kernel *const fp8q_kernels[];
  * The result is passed on as an argument: there is no current kernel.  */
 const struct fp8q_kernel *fp8q_kernel_select(const char *name);
 
-/* E4M3 helpers shared by all variants (scalar.c).  */
-extern const float fp8q_e4m3_value[256]; /* value of each code; NaN for 0x7F and 0xFF */
-uint8_t fp8q_e4m3_from_f32(float x);     /* nearest even, saturating; NaN gives 0x7F with its sign */
+/* Conversions shared by all variants (scalar.c); those of E4M3 are public: fp8q.h.  */
 float fp8q_bf16_value(uint16_t bits);
 float fp8q_f16_value(uint16_t bits);
 uint16_t fp8q_bf16_from_f32(float x); /* nearest even; NaN stays NaN (quiet) */

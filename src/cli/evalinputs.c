@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * evalinputs.c - samples for the commands that run a network.
+ */
+#include "evalinputs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "io.h"
+#include "tokenizer.h"
+
+#define MAX_TEXT ((uint64_t)1 << 30)
+
+/* Cuts @ids into samples of @chunk; the last may be shorter.  */
+static int cut(const struct fp8q_ids *ids, uint64_t chunk, const char *name,
+               struct fp8q_inputs *inputs_out, struct fp8q_error *err)
+{
+    size_t n = (ids->count + (size_t)chunk - 1) / (size_t)chunk;
+    int64_t *wide = calloc(ids->count ? ids->count : 1, sizeof(*wide));
+    const int64_t **starts = calloc(n ? n : 1, sizeof(*starts));
+    size_t *lengths = calloc(n ? n : 1, sizeof(*lengths));
+    int status = wide && starts && lengths ? FP8Q_OK : fp8q_fail_nomem(err);
+    for (size_t i = 0; status == FP8Q_OK && i < ids->count; i++)
+        wide[i] = ids->items[i];
+    for (size_t i = 0; status == FP8Q_OK && i < n; i++) {
+        starts[i] = wide + i * chunk;
+        lengths[i] = i + 1 < n ? (size_t)chunk : ids->count - i * (size_t)chunk;
+    }
+    if (status == FP8Q_OK)
+        status = fp8q_inputs_from_ids(starts, lengths, n, name, inputs_out, err);
+    free(wide);
+    free(starts);
+    free(lengths);
+    return status;
+}
+
+static int from_text(const struct cli_inputs *in, const struct fp8q_ckpt *ckpt,
+                     struct fp8q_inputs *inputs_out, struct fp8q_error *err)
+{
+    struct fp8q_tokenizer *tokenizer = NULL;
+    struct fp8q_ids ids = {0};
+    char *text = NULL;
+    size_t len;
+    int status = fp8q_tokenizer_open(ckpt->dir, &tokenizer, err);
+    if (status == FP8Q_OK)
+        status = fp8q_read_file(in->text, MAX_TEXT, &text, &len, err);
+    if (status == FP8Q_OK)
+        status = fp8q_tokenizer_encode(tokenizer, text, len, &ids, err);
+    if (status == FP8Q_OK && ids.count == 0)
+        status = fp8q_fail(err, FP8Q_E_ARG, "inputs", "%s: the text has no tokens", in->text);
+    if (status == FP8Q_OK)
+        status = cut(&ids, in->chunk ? in->chunk : 512, fp8q_basename(in->text), inputs_out, err);
+    fp8q_tokenizer_close(tokenizer);
+    fp8q_ids_reset(&ids);
+    free(text);
+    return status;
+}
+
+int cli_inputs_open(struct cli *cli, const struct cli_inputs *in, const struct fp8q_ckpt *ckpt,
+                    struct fp8q_inputs *inputs_out)
+{
+    struct fp8q_error *err = &cli->error;
+    if (!in->file == !in->text)
+        return fp8q_fail(err, FP8Q_E_ARG, "usage", "give either --inputs or --text");
+    FP8Q_TRY(cli_result_check(in->dump, false, err));
+    if (in->file)
+        FP8Q_TRY(fp8q_inputs_open(in->file, inputs_out, &cli->warnings, err));
+    else
+        FP8Q_TRY(from_text(in, ckpt, inputs_out, err));
+    if (in->max_samples)
+        FP8Q_TRY(fp8q_inputs_truncate(inputs_out, in->max_samples, err));
+    return in->dump ? fp8q_inputs_write(inputs_out, in->dump, err) : FP8Q_OK;
+}
+
+int cli_result_check(const char *path, bool overwrite, struct fp8q_error *err)
+{
+    if (path && !overwrite && access(path, F_OK) == 0)
+        return fp8q_fail(err, FP8Q_E_ARG, "dst-exists", "%s exists", path);
+    return FP8Q_OK;
+}
+
+int cli_result_write(const char *path, bool overwrite, const void *data, size_t len,
+                     struct fp8q_error *err)
+{
+    if (!overwrite)
+        return fp8q_write_file(path, data, len, err);
+    size_t size = strlen(path) + 32;
+    char *partial = malloc(size);
+    if (!partial)
+        return fp8q_fail_nomem(err);
+    snprintf(partial, size, "%s.partial-%ld", path, (long)getpid());
+    int status = fp8q_write_file(partial, data, len, err);
+    if (status == FP8Q_OK) {
+        status = fp8q_rename(partial, path, err);
+        if (status != FP8Q_OK)
+            fp8q_remove_tree(partial, NULL);
+    }
+    free(partial);
+    return status;
+}
+
+const char *cli_timestamp(struct cli_time *buf)
+{
+    const char *epoch = getenv("SOURCE_DATE_EPOCH");
+    char *end = NULL;
+    long long value = epoch ? strtoll(epoch, &end, 10) : 0;
+    time_t when = epoch && *epoch && !*end ? (time_t)value : time(NULL);
+    struct tm parts;
+    if (!gmtime_r(&when, &parts) ||
+        strftime(buf->text, sizeof(buf->text), "%Y-%m-%dT%H:%M:%SZ", &parts) == 0)
+        snprintf(buf->text, sizeof(buf->text), "1970-01-01T00:00:00Z");
+    return buf->text;
+}

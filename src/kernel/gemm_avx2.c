@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gemm_avx2.c - 6 x 16 tiles: 12 accumulators, two vectors of B, one broadcast of A.
+ */
+#include <immintrin.h>
+
+#include "rowmath.h"
+
+extern const struct fp8q_gemm fp8q_gemm_avx2;
+
+#define MR 6
+#define NR 16
+#define ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5)
+
+static bool usable(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static void micro(size_t n_k, const float *a, const float *b, float *c, size_t ldc, bool add)
+{
+#define DECLARE(i) __m256 lo##i = _mm256_setzero_ps(), hi##i = _mm256_setzero_ps();
+#define LOAD(i) lo##i = _mm256_loadu_ps(c + i * ldc), hi##i = _mm256_loadu_ps(c + i * ldc + 8);
+#define STEP(i)                                                                                    \
+    x = _mm256_broadcast_ss(a + i);                                                                \
+    lo##i = _mm256_fmadd_ps(x, b_lo, lo##i);                                                       \
+    hi##i = _mm256_fmadd_ps(x, b_hi, hi##i);
+#define STORE(i) _mm256_storeu_ps(c + i * ldc, lo##i), _mm256_storeu_ps(c + i * ldc + 8, hi##i);
+    ROWS(DECLARE)
+    if (add) {
+        ROWS(LOAD)
+    }
+    for (size_t k = 0; k < n_k; k++, a += MR, b += NR) {
+        __m256 b_lo = _mm256_loadu_ps(b), b_hi = _mm256_loadu_ps(b + 8), x;
+        _mm_prefetch((const char *)(b + 16 * NR), _MM_HINT_T0);
+        ROWS(STEP)
+    }
+    ROWS(STORE)
+}
+
+const struct fp8q_gemm fp8q_gemm_avx2 = {
+    .name = "avx2", .usable = usable, .mr = MR, .nr = NR, .micro = micro, ROWMATH};

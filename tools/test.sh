@@ -1,0 +1,80 @@
+#!/bin/sh
+# Installs what is needed and runs the tests.  `tools/test.sh PART...` runs single parts:
+#
+#     dev        gcc, Debug, ASan, UBSan, -Werror: all tests
+#     release    gcc, Release: all tests, those with Python too, installation
+#     clang      clang, -O3, -Werror: all tests
+#     tsan       ThreadSanitizer: the tests that use threads
+#     scalar     no SIMD built: kernels, blocks and command line
+#     fuzz       each fuzz target for FP8Q_FUZZ_SECONDS (default 10)
+#     style      clang-format, no untracked files
+set -eu
+cd "$(dirname "$0")/.."
+[ $# -gt 0 ] || set -- dev release clang tsan scalar fuzz style
+tools/install-deps.sh test
+jobs=$(nproc)
+export FP8Q_REQUIRE_KERNELS="${FP8Q_REQUIRE_KERNELS:-scalar}"
+
+build() { # PRESET [CMAKE OPTION...]
+    preset=$1
+    shift
+    cmake --preset "$preset" "$@" >/dev/null
+    cmake --build "build/$preset" -j"$jobs" >"build/$preset.log" 2>&1 || {
+        tail -n 50 "build/$preset.log"
+        exit 1
+    }
+    if grep -n 'warning:' "build/$preset.log"; then exit 1; fi
+}
+
+run_tests() { # PRESET [CTEST OPTION...]
+    preset=$1
+    shift
+    ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j"$jobs" "$@"
+}
+
+for part in "$@"; do
+    echo "== $part"
+    case $part in
+    dev)
+        build dev
+        run_tests dev
+        ;;
+    release)
+        build release -DFP8Q_PYTHON_TESTS=ON
+        run_tests release
+        rm -rf build/prefix
+        cmake --install build/release --prefix build/prefix >/dev/null
+        build/prefix/bin/fp8q --version
+        ;;
+    clang)
+        CC=clang cmake -B build/clang -DCMAKE_BUILD_TYPE=Release -DFP8Q_WERROR=ON >/dev/null
+        cmake --build build/clang -j"$jobs" >build/clang.log 2>&1 || { tail -n 50 build/clang.log; exit 1; }
+        run_tests clang
+        ;;
+    tsan)
+        build tsan
+        run_tests tsan -R 'base|kernels|cli_|verify|convert'
+        ;;
+    scalar)
+        build scalar
+        run_tests scalar -R 'kernels|block|cli_'
+        ;;
+    fuzz)
+        tools/fuzz.sh "${FP8Q_FUZZ_SECONDS:-10}"
+        ;;
+    style)
+        find src include tests tools -name '*.[ch]' -print0 |
+            xargs -0 clang-format-14 --dry-run --Werror
+        if [ -n "$(git status --porcelain 2>/dev/null)" ]; then
+            git status --short
+            echo "the build or the tests left files behind"
+            exit 1
+        fi
+        ;;
+    *)
+        echo "unknown part $part" >&2
+        exit 2
+        ;;
+    esac
+done
+echo "all parts passed: $*"
