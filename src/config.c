@@ -75,47 +75,76 @@ static void close_group(struct fp8q_jsonw *w, enum fp8q_scheme scheme)
     fp8q_jsonw_close(w, '}');
 }
 
-/* A module as an anchored expression; q/k/v and gate/up also under the name of their fused matrix.
- */
-static void write_target(struct fp8q_jsonw *w, const char *module)
+/* @n characters of a module name, from its `layers.` on, so that any prefix will do.  A draft root
+ * `mtp.` has layers of the same numbers, so it is told from the rest.  */
+static void write_stem(struct fp8q_text *t, const char *module, size_t n, bool has_draft)
+{
+    const char *layers = strstr(module, "layers.");
+    bool is_draft = strncmp(module, "mtp.", 4) == 0;
+    const char *from = layers && layers < module + n && !is_draft ? layers : module;
+    fp8q_text_puts(t, has_draft && !is_draft ? "re:(?!mtp\\.).*" : "re:.*");
+    for (const char *c = from; c < module + n; c++)
+        fp8q_text_printf(t, *c == '.' ? "\\%c" : "%c", *c);
+}
+
+/* A module as an anchored expression; q/k/v and gate/up also under the name of their fused matrix,
+ * the experts of a layer as one.  */
+static void make_target(struct fp8q_text *t, const char *module, const struct fp8q_decision *d,
+                        bool has_draft)
 {
     static const char *const fused[][2] = {{"q_proj", "(?:q_proj|qkv_proj)$"},
                                            {"k_proj", "(?:k_proj|qkv_proj)$"},
                                            {"v_proj", "(?:v_proj|qkv_proj)$"},
                                            {"gate_proj", "(?:gate_proj|gate_up_proj)$"},
                                            {"up_proj", "(?:up_proj|gate_up_proj)$"}};
-    const char *layers = strstr(module, "layers."), *last = strrchr(module, '.');
-    struct fp8q_text t = {0};
-    fp8q_text_puts(&t, "re:.*");
-    for (const char *c = layers ? layers : module; *c && c <= last; c++)
-        fp8q_text_printf(&t, *c == '.' ? "\\%c" : "%c", *c);
+    const char *last = strrchr(module, '.');
     const char *tail = last ? last + 1 : module;
-    bool is_fused = false;
-    for (size_t i = 0; i < sizeof(fused) / sizeof(*fused) && !is_fused; i++)
-        if ((is_fused = strcmp(tail, fused[i][0]) == 0))
-            fp8q_text_puts(&t, fused[i][1]);
-    if (!is_fused)
-        fp8q_text_printf(&t, "%s$", tail);
-    if (t.failed)
-        w->text.failed = true;
-    else
-        fp8q_jsonw_string(w, NULL, t.data);
-    fp8q_text_reset(&t);
+    if (d->linear && d->group.expert) {
+        write_stem(t, module, d->group.group_len, has_draft);
+        fp8q_text_puts(t, ".*");
+        return;
+    }
+    write_stem(t, module, (size_t)(tail - module), has_draft);
+    for (size_t i = 0; i < sizeof(fused) / sizeof(*fused); i++)
+        if (strcmp(tail, fused[i][0]) == 0) {
+            fp8q_text_puts(t, fused[i][1]);
+            return;
+        }
+    fp8q_text_printf(t, "%s$", tail);
 }
 
-static bool has_scheme(const struct fp8q_plan *plan, enum fp8q_scheme scheme)
+/* One target for each module that has rows for scales, in name order.  */
+static void write_channel_targets(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
 {
+    struct fp8q_text before = {0};
+    bool has_draft = false;
     for (size_t i = 0; i < plan->ckpt->n_tensors; i++)
-        if (plan->selection.decisions[i].quantize && plan->selection.decisions[i].scheme == scheme)
-            return true;
-    return false;
+        has_draft |= strncmp(plan->ckpt->tensors[i].name, "mtp.", 4) == 0;
+    for (size_t i = 0; i < plan->ckpt->n_tensors; i++) {
+        const struct fp8q_decision *d = &plan->selection.decisions[i];
+        const char *name = plan->ckpt->tensors[i].name;
+        struct fp8q_text target = {0};
+        if (!d->quantize || d->scheme != FP8Q_SCHEME_CHANNEL)
+            continue;
+        char *module = strndup(name, fp8q_module_len(name));
+        if (module)
+            make_target(&target, module, d, has_draft);
+        free(module);
+        if (!module || target.failed)
+            w->text.failed = true;
+        else if (!before.data || strcmp(before.data, target.data) != 0)
+            fp8q_jsonw_string(w, NULL, target.data);
+        fp8q_text_reset(&before);
+        before = target;
+    }
+    fp8q_text_reset(&before);
 }
 
 static void write_compressed_tensors(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
 {
     enum fp8q_scheme main = plan->options.select.scheme;
-    bool mixed = main == FP8Q_SCHEME_BLOCK && has_scheme(plan, FP8Q_SCHEME_CHANNEL);
-    if (mixed && !has_scheme(plan, FP8Q_SCHEME_BLOCK)) {
+    bool mixed = main == FP8Q_SCHEME_BLOCK && fp8q_plan_has_scheme(plan, FP8Q_SCHEME_CHANNEL);
+    if (mixed && !fp8q_plan_has_scheme(plan, FP8Q_SCHEME_BLOCK)) {
         main = FP8Q_SCHEME_CHANNEL;
         mixed = false;
     }
@@ -128,18 +157,7 @@ static void write_compressed_tensors(struct fp8q_jsonw *w, const struct fp8q_pla
     close_group(w, main);
     if (mixed) { /* a target by name goes before one by class */
         open_group(w, 1);
-        for (size_t i = 0; i < plan->ckpt->n_tensors; i++) {
-            const struct fp8q_decision *d = &plan->selection.decisions[i];
-            if (!d->quantize || d->scheme != FP8Q_SCHEME_CHANNEL)
-                continue;
-            const char *name = plan->ckpt->tensors[i].name;
-            char *module = strndup(name, fp8q_module_len(name));
-            if (module)
-                write_target(w, module);
-            else
-                w->text.failed = true;
-            free(module);
-        }
+        write_channel_targets(w, plan);
         close_group(w, FP8Q_SCHEME_CHANNEL);
     }
     fp8q_jsonw_close(w, '}');

@@ -11,6 +11,7 @@
 #include "io.h"
 #include "mem.h"
 #include "record.h"
+#include "rounding.h"
 
 static uint64_t output_size(const struct fp8q_plan *plan)
 {
@@ -118,11 +119,40 @@ static int make_directories(const struct fp8q_plan *plan, const struct fp8q_outd
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-static const char *const round_to_nearest = "{\"method\": \"nearest-even\"}";
+/* How codes are rounded: plainly, or as a calibration file and its guard say.  */
+struct rounding {
+    struct fp8q_rounding compensation;
+    bool compensates;
+    struct fp8q_text json; /* for the manifest */
+};
+
+static int open_rounding(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
+                         struct rounding *r, struct fp8q_convert_result *result,
+                         struct fp8q_error *err)
+{
+    *r = (struct rounding){.compensates = o->request->calibration != NULL};
+    if (!r->compensates) {
+        fp8q_text_puts(&r->json, "{\"method\": \"nearest-even\"}");
+        return fp8q_text_status(&r->json, err);
+    }
+    FP8Q_TRY(fp8q_rounding_open(plan, o->request->calibration, o->kernel, NULL, o->progress,
+                                &r->compensation, err));
+    result->n_compensated = r->compensation.n_compensated;
+    result->n_guarded = r->compensation.n_plain + r->compensation.n_without;
+    return fp8q_rounding_json(&r->compensation, &r->json, err);
+}
+
+static void close_rounding(struct rounding *r)
+{
+    if (r->compensates)
+        fp8q_rounding_close(&r->compensation);
+    fp8q_text_reset(&r->json);
+}
 
 static int run(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
-               const struct fp8q_outdir *out, struct fp8q_convert_result *result,
-               struct fp8q_warnings *warnings, struct fp8q_error *err)
+               const struct fp8q_outdir *out, struct rounding *rounding,
+               struct fp8q_convert_result *result, struct fp8q_warnings *warnings,
+               struct fp8q_error *err)
 {
     bool *skip = fp8q_array(plan->n_shards, sizeof(*skip));
     if (!skip)
@@ -131,16 +161,19 @@ static int run(const struct fp8q_plan *plan, const struct fp8q_convert_options *
     if (status == FP8Q_OK)
         status = make_directories(plan, out, err);
     if (status == FP8Q_OK)
-        status = fp8q_stream(plan,
-                             &(struct fp8q_stream_options){.kernel = o->kernel,
-                                                           .progress = o->progress,
-                                                           .out_dir = out->partial,
-                                                           .record_dir = out->work,
-                                                           .skip = skip},
-                             err);
+        status =
+            fp8q_stream(plan,
+                        &(struct fp8q_stream_options){
+                            .kernel = o->kernel,
+                            .progress = o->progress,
+                            .out_dir = out->partial,
+                            .record_dir = out->work,
+                            .skip = skip,
+                            .rounding = rounding->compensates ? &rounding->compensation : NULL},
+                        err);
     if (status == FP8Q_OK && !o->n_parts)
         status =
-            fp8q_finish(plan, o->request, out, round_to_nearest, &result->finish, warnings, err);
+            fp8q_finish(plan, o->request, out, rounding->json.data, &result->finish, warnings, err);
     if (status == FP8Q_OK)
         status = fp8q_check_cancel(err);
     free(skip);
@@ -152,6 +185,7 @@ int fp8q_convert(const struct fp8q_plan *plan, const struct fp8q_convert_options
                  struct fp8q_error *err)
 {
     struct fp8q_outdir out;
+    struct rounding rounding;
     struct fp8q_text state = {0};
     *result = (struct fp8q_convert_result){.complete = o->n_parts == 0};
     enum fp8q_outdir_use use = o->n_parts  ? FP8Q_OUTDIR_PART
@@ -165,7 +199,10 @@ int fp8q_convert(const struct fp8q_plan *plan, const struct fp8q_convert_options
                                   o->n_parts ? 0 : output_size(plan), use, o->overwrite, &out, err);
     fp8q_text_reset(&state);
     FP8Q_TRY(status);
-    status = run(plan, o, &out, result, warnings, err);
+    status = open_rounding(plan, o, &rounding, result, err);
+    if (status == FP8Q_OK)
+        status = run(plan, o, &out, &rounding, result, warnings, err);
+    close_rounding(&rounding);
     if (status != FP8Q_OK) {
         fp8q_outdir_abandon(&out);
         return status;
@@ -213,6 +250,7 @@ int fp8q_convert_finish(const struct fp8q_plan *plan, const struct fp8q_convert_
                         struct fp8q_error *err)
 {
     struct fp8q_outdir out;
+    struct rounding rounding;
     struct fp8q_text state = {0};
     *result = (struct fp8q_convert_result){.complete = true};
     FP8Q_TRY(fp8q_outdir_check(plan->ckpt, o->destination, o->overwrite, err));
@@ -221,7 +259,11 @@ int fp8q_convert_finish(const struct fp8q_plan *plan, const struct fp8q_convert_
                                   o->overwrite, &out, err);
     fp8q_text_reset(&state);
     FP8Q_TRY(status);
-    status = fp8q_finish(plan, o->request, &out, round_to_nearest, &result->finish, warnings, err);
+    status = open_rounding(plan, o, &rounding, result, err);
+    if (status == FP8Q_OK)
+        status =
+            fp8q_finish(plan, o->request, &out, rounding.json.data, &result->finish, warnings, err);
+    close_rounding(&rounding);
     if (status != FP8Q_OK) {
         fp8q_outdir_leave(&out); /* the parts stay */
         return status;

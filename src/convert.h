@@ -19,7 +19,9 @@ struct fp8q_convert_options {
 struct fp8q_convert_result {
     struct fp8q_finish_result finish;
     size_t resumed_shards; /* taken over from an earlier run */
-    bool complete;         /* false: a part, DST is not there yet */
+    size_t n_compensated,
+        n_guarded; /* with a calibration: sites with compensated, with plain rounding */
+    bool complete; /* false: a part, DST is not there yet */
 };
 
 /* Carries out @plan.  On failure nothing stands under the final name, and nothing is left unless

@@ -50,7 +50,9 @@ static int choose_branches(struct run *r, const struct fp8q_model *source,
     const struct fp8q_eval_options *o = r->options;
     r->branches[0] = (struct fp8q_branch){.model = source, .acts = o->acts};
     r->n_branches = 1;
-    add_branch(r, FP8Q_EVAL_OUTPUT, (struct fp8q_branch){.model = output, .acts = o->acts});
+    add_branch(r, FP8Q_EVAL_OUTPUT,
+               (struct fp8q_branch){
+                   .model = output, .acts = o->acts, .round = o->round, .round_fmt = o->round_fmt});
     if (o->decompose) {
         add_branch(r, FP8Q_EVAL_ACTIVATIONS,
                    (struct fp8q_branch){.model = source, .acts = o->acts, .acts_like = output});

@@ -15,9 +15,12 @@
 
 struct fp8q_eval_options {
     enum fp8q_acts acts; /* for the output's quantized linears (and the source's, if it has any) */
-    bool decompose;      /* also: activations alone, weights alone */
-    bool requant_ue8m0;  /* also: block scales of the output made powers of two, as some engines do
-                            at load time */
+    /* Weights of the output that are rounded after reading, as fp8q_branch has it; NULL: none.  */
+    const bool *round;
+    enum fp8q_scale_fmt round_fmt;
+    bool decompose;     /* also: activations alone, weights alone */
+    bool requant_ue8m0; /* also: block scales of the output made powers of two, as some engines do
+                           at load time */
     unsigned n_threads;
     const char *kernel; /* NULL: best */
     uint64_t

@@ -19,6 +19,7 @@
 struct list {
     char **items;
     size_t count, cap;
+    bool of_vlm; /* the decoder `model.layers` is called `model.language_model.layers` elsewhere */
     struct fp8q_error *err;
     int status;
 };
@@ -81,6 +82,9 @@ static void add_prefixes(struct list *list, const char *name, bool kept_root)
         const char *rest = name + sizeof(old_vlm) - 1;
         add(list, new_vlm, sizeof(new_vlm) - 1, rest);
         add(list, "model.", 6, rest);
+    } else if (list->of_vlm && starts_with(name, "model.layers.")) {
+        add(list, new_vlm, sizeof(new_vlm) - 1, name + 6);
+        add(list, old_vlm, sizeof(old_vlm) - 1, name + 6);
     }
     if (kept_root && starts_with(name, "model."))
         add(list, name + 6, strlen(name + 6), "");
@@ -112,6 +116,10 @@ static const struct fused fused_names[] = {
     {"in_proj_z", "in_proj_qkvz"},
     {"in_proj_b", "in_proj_ba"},
     {"in_proj_a", "in_proj_ba"},
+    {"in_proj_ba", "in_proj_b"},
+    {"in_proj_ba", "in_proj_a"},
+    {"in_proj_qkvz", "in_proj_qkv"},
+    {"in_proj_qkvz", "in_proj_z"},
     {"q_a_proj", "fused_qkv_a_proj_with_mqa"},
     {"kv_a_proj_with_mqa", "fused_qkv_a_proj_with_mqa"},
 };
@@ -289,6 +297,8 @@ static void add_regexes(const struct fp8q_plan *plan, const struct list *roots, 
 int fp8q_exclude(struct fp8q_plan *plan, struct fp8q_error *err)
 {
     struct list list = {.err = err}, roots = {.err = err};
+    const char *decoders = plan->selection.family->decoders;
+    list.of_vlm = decoders && strstr(decoders, "model.language_model");
     add(&list, "lm_head", 7, "");
     add_roots(plan, &list, &roots);
     add_kept(plan, &list);

@@ -23,7 +23,10 @@
     "self_attn.q_proj self_attn.o_proj "
 #define FUSED "self_attn.qkv_proj self_attn.o_proj mlp.gate_up_proj mlp.down_proj "
 #define LLAMA ATTENTION MLP
-#define INTERNLM2 "attention.wqkv attention.wo feed_forward.(w1 w3) feed_forward.w2 "
+/* Without attention.wqkv: its rows are interleaved by head groups, and engines take it apart while
+ * loading, but not its scales.  */
+#define INTERNLM2 "attention.wo feed_forward.(w1 w3) feed_forward.w2 "
+#define INTERNLM2_NOTE "InternLM2: wqkv stays, engines split it while loading but not its scales"
 
 #define QWEN_VISION "visual"
 #define QWEN_MERGERS "visual.merger visual.deepstack_merger_list"
@@ -125,8 +128,13 @@ const struct fp8q_family fp8q_families[] = {
      .decoders = "language_model.model model.language_model",
      .linears = LLAMA INTERNLM2,
      .vision = "vision_model vision_tower",
-     .projector = "mlp1 multi_modal_projector"},
-    {.name = "InternLM2", .model_types = "internlm2", .decoders = "model", .linears = INTERNLM2},
+     .projector = "mlp1 multi_modal_projector",
+     .note = INTERNLM2_NOTE},
+    {.name = "InternLM2",
+     .model_types = "internlm2",
+     .decoders = "model",
+     .linears = INTERNLM2,
+     .note = INTERNLM2_NOTE},
     {.name = "MiniCPM-V, MiniCPM-o",
      .model_types = "minicpmv minicpmo",
      .decoders = "llm.model",
@@ -275,7 +283,7 @@ size_t fp8q_family_layer(const struct fp8q_family *family, const char *module)
 /* Matches @name against one entry "head.(a b c)", "head.x" or "experts.E.(a b)".  @entry_len covers
  * the entry; on success the shared length of the group is set.  */
 static bool match_entry(const char *entry, size_t entry_len, const char *name,
-                        struct fp8q_linear *out)
+                        struct fp8q_linear_place *out)
 {
     const char *end = entry + entry_len;
     const char *e = entry, *n = name;
@@ -317,7 +325,7 @@ static size_t entry_length(const char *s)
 }
 
 bool fp8q_family_linear(const struct fp8q_family *family, const char *module,
-                        struct fp8q_linear *linear_out)
+                        struct fp8q_linear_place *linear_out)
 {
     size_t layer = fp8q_family_layer(family, module);
     if (!layer)

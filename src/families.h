@@ -46,7 +46,7 @@ const struct fp8q_family *fp8q_family_of(const struct fp8q_json *config, const c
                                          bool *known_out);
 
 /* Where a module stands in a family's @linears.  */
-struct fp8q_linear {
+struct fp8q_linear_place {
     const char *entry; /* start of the entry in @linears that matched */
     size_t group_len;  /* leading bytes of the module's name that its fused group shares */
     bool fused;        /* belongs to a group of several */
@@ -55,7 +55,7 @@ struct fp8q_linear {
 
 /* Whether @module is a linear of the family's decoder.  */
 bool fp8q_family_linear(const struct fp8q_family *family, const char *module,
-                        struct fp8q_linear *linear_out);
+                        struct fp8q_linear_place *linear_out);
 /* End of "<decoder>.layers.N." in @module (the offset after it), or 0 if it has no such prefix.  */
 size_t fp8q_family_layer(const struct fp8q_family *family, const char *module);
 

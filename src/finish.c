@@ -85,30 +85,15 @@ static int source_fingerprint(const struct fp8q_plan *plan, const struct fp8q_re
     return status;
 }
 
-static int by_name(const void *a, const void *b, void *tensors)
-{
-    return strcmp(((struct fp8q_out_tensor *)tensors)[*(const size_t *)a].name,
-                  ((struct fp8q_out_tensor *)tensors)[*(const size_t *)b].name);
-}
-
-static int output_fingerprint(const struct fp8q_plan *plan, const struct fp8q_results *results,
-                              uint32_t *fingerprint_out, struct fp8q_error *err)
+static uint32_t output_fingerprint(const struct fp8q_plan *plan, const struct fp8q_results *results)
 {
     uint32_t fingerprint = 0;
-    size_t *order = fp8q_array(plan->n_tensors, sizeof(*order));
-    if (!order)
-        return fp8q_fail_nomem(err);
-    for (size_t i = 0; i < plan->n_tensors; i++)
-        order[i] = i;
-    qsort_r(order, plan->n_tensors, sizeof(*order), by_name, plan->tensors);
     for (size_t i = 0; i < plan->n_tensors; i++) {
-        const struct fp8q_out_tensor *t = &plan->tensors[order[i]];
+        const struct fp8q_out_tensor *t = &plan->tensors[plan->by_name[i]];
         fingerprint = fp8q_fingerprint_add(fingerprint, t->name, t->dtype, t->shape, t->ndim,
-                                           results->output_crc[order[i]]);
+                                           results->output_crc[plan->by_name[i]]);
     }
-    free(order);
-    *fingerprint_out = fingerprint;
-    return FP8Q_OK;
+    return fingerprint;
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -210,8 +195,7 @@ int fp8q_finish(const struct fp8q_plan *plan, const struct fp8q_request *request
     int status = read_records(plan, out, &results, err);
     if (status == FP8Q_OK)
         status = source_fingerprint(plan, &results, &result->source_fingerprint, err);
-    if (status == FP8Q_OK)
-        status = output_fingerprint(plan, &results, &result->output_fingerprint, err);
+    result->output_fingerprint = output_fingerprint(plan, &results);
     if (status == FP8Q_OK)
         status = fp8q_copies_list(plan->ckpt, &copies, warnings, err);
     if (status == FP8Q_OK)

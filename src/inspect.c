@@ -173,7 +173,7 @@ const char *fp8q_tensor_role(const struct fp8q_ckpt *ckpt, const struct fp8q_fam
                              const struct fp8q_tensor *t)
 {
     enum fp8q_reason reason;
-    struct fp8q_linear linear;
+    struct fp8q_linear_place linear;
     bool tower;
     if (fp8q_scale_owner(ckpt, t->name))
         return "scale";

@@ -220,6 +220,14 @@ double fp8q_json_number(const struct fp8q_json *value, double fallback)
     return is_finite_number(node(value)) ? node(value)->valuedouble : fallback;
 }
 
+bool fp8q_json_has_string(const struct fp8q_json *array, const char *text)
+{
+    for (const struct fp8q_json *i = fp8q_json_first(array); i; i = fp8q_json_next(i))
+        if (strcmp(fp8q_json_string(i, ""), text) == 0)
+            return true;
+    return false;
+}
+
 bool fp8q_json_uint(const struct fp8q_json *value, uint64_t *out)
 {
     double number = fp8q_json_number(value, -1.0);

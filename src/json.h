@@ -45,6 +45,8 @@ const char *fp8q_json_key(const struct fp8q_json *member); /* NULL for an array'
 const char *fp8q_json_string(const struct fp8q_json *value, const char *fallback);
 bool fp8q_json_bool(const struct fp8q_json *value, bool fallback);
 double fp8q_json_number(const struct fp8q_json *value, double fallback);
+/* Whether @array holds the string @text.  */
+bool fp8q_json_has_string(const struct fp8q_json *array, const char *text);
 /* A non-negative integer below 2^53; false for anything else (fractions, negative, too large,
  * absent).  */
 bool fp8q_json_uint(const struct fp8q_json *value, uint64_t *out);

@@ -243,16 +243,11 @@ static int make_metadata(const struct fp8q_plan *plan, size_t shard,
     return FP8Q_OK;
 }
 
-static int emit_header(struct fp8q_plan *plan, size_t shard, struct fp8q_error *err)
+struct fp8q_st_tensor *fp8q_shard_entries(const struct fp8q_plan *plan, size_t shard)
 {
-    struct fp8q_out_shard *s = &plan->shards[shard];
-    struct fp8q_text text = {0};
-    struct fp8q_st_pair *pairs = NULL;
-    size_t n_pairs = 0;
+    const struct fp8q_out_shard *s = &plan->shards[shard];
     struct fp8q_st_tensor *entries = fp8q_array(s->n_tensors, sizeof(*entries));
-    if (!entries)
-        return fp8q_fail_nomem(err);
-    for (size_t i = 0; i < s->n_tensors; i++) {
+    for (size_t i = 0; entries && i < s->n_tensors; i++) {
         const struct fp8q_out_tensor *t = &plan->tensors[s->first_tensor + i];
         entries[i] = (struct fp8q_st_tensor){.name = t->name,
                                              .shape = t->shape,
@@ -261,6 +256,18 @@ static int emit_header(struct fp8q_plan *plan, size_t shard, struct fp8q_error *
                                              .ndim = t->ndim,
                                              .dtype = t->dtype};
     }
+    return entries;
+}
+
+static int emit_header(struct fp8q_plan *plan, size_t shard, struct fp8q_error *err)
+{
+    struct fp8q_out_shard *s = &plan->shards[shard];
+    struct fp8q_text text = {0};
+    struct fp8q_st_pair *pairs = NULL;
+    size_t n_pairs = 0;
+    struct fp8q_st_tensor *entries = fp8q_shard_entries(plan, shard);
+    if (!entries)
+        return fp8q_fail_nomem(err);
     int status = make_metadata(plan, shard, &pairs, &n_pairs, err);
     if (status == FP8Q_OK)
         status = fp8q_st_emit(entries, s->n_tensors, pairs, n_pairs, 0, &text, err);
@@ -286,19 +293,24 @@ static int by_name(const void *a, const void *b, void *context)
     return strcmp(c->tensors[*(const size_t *)a].name, c->tensors[*(const size_t *)b].name);
 }
 
+static int sort_names(struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    struct sort_context context = {plan->tensors};
+    plan->by_name = fp8q_plan_alloc(plan, plan->n_tensors, sizeof(*plan->by_name));
+    if (!plan->by_name)
+        return fp8q_fail_nomem(err);
+    for (size_t i = 0; i < plan->n_tensors; i++)
+        plan->by_name[i] = i;
+    qsort_r(plan->by_name, plan->n_tensors, sizeof(*plan->by_name), by_name, &context);
+    return FP8Q_OK;
+}
+
 static int make_index(struct fp8q_plan *plan, struct fp8q_error *err)
 {
     struct fp8q_jsonw w = {.indent = 2};
-    struct sort_context context = {plan->tensors};
-    size_t *order = fp8q_array(plan->n_tensors, sizeof(*order));
     uint64_t total = 0;
-    if (!order)
-        return fp8q_fail_nomem(err);
-    for (size_t i = 0; i < plan->n_tensors; i++) {
-        order[i] = i;
+    for (size_t i = 0; i < plan->n_tensors; i++)
         total += plan->tensors[i].end - plan->tensors[i].begin;
-    }
-    qsort_r(order, plan->n_tensors, sizeof(*order), by_name, &context);
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_jsonw_open(&w, "metadata", '{');
     if (plan->ckpt->index_total_parameters)
@@ -307,13 +319,12 @@ static int make_index(struct fp8q_plan *plan, struct fp8q_error *err)
     fp8q_jsonw_close(&w, '}');
     fp8q_jsonw_open(&w, "weight_map", '{');
     for (size_t i = 0; i < plan->n_tensors; i++) {
-        const struct fp8q_out_tensor *t = &plan->tensors[order[i]];
+        const struct fp8q_out_tensor *t = &plan->tensors[plan->by_name[i]];
         fp8q_jsonw_string(&w, t->name, plan->shards[t->shard].name);
     }
     fp8q_jsonw_close(&w, '}');
     fp8q_jsonw_close(&w, '}');
     fp8q_text_puts(&w.text, "\n");
-    free(order);
     if (fp8q_text_status(&w.text, err) != FP8Q_OK) {
         fp8q_text_reset(&w.text);
         return FP8Q_E_NOMEM;
@@ -326,6 +337,7 @@ int fp8q_layout(struct fp8q_plan *plan, struct fp8q_error *err)
 {
     FP8Q_TRY(name_shards(plan, err));
     FP8Q_TRY(sort_tensors(plan, err));
+    FP8Q_TRY(sort_names(plan, err));
     assign_offsets(plan);
     number_pieces(plan);
     for (size_t i = 0; i < plan->n_shards; i++)

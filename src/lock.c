@@ -17,30 +17,19 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static int by_name(const void *a, const void *b, void *tensors)
-{
-    return strcmp(((struct fp8q_out_tensor *)tensors)[*(const size_t *)a].name,
-                  ((struct fp8q_out_tensor *)tensors)[*(const size_t *)b].name);
-}
-
 int fp8q_lock_text(const struct fp8q_plan *plan, struct fp8q_text *out, struct fp8q_error *err)
 {
     static const char *const schemes[] = {"FP8_BLOCK", "FP8_DYNAMIC", "FP8"};
     struct fp8q_jsonw w = {.indent = 1};
-    size_t n = 0, *order = fp8q_array(plan->n_tensors, sizeof(*order));
-    if (!order)
-        return fp8q_fail_nomem(err);
-    for (size_t i = 0; i < plan->n_tensors; i++)
-        if (plan->tensors[i].kind == FP8Q_OUT_CODES)
-            order[n++] = i;
-    qsort_r(order, n, sizeof(*order), by_name, plan->tensors);
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_jsonw_string(&w, "schema", "fp8q-lock/1");
     fp8q_jsonw_string(&w, "scheme", schemes[plan->options.select.scheme]);
     fp8q_jsonw_open(&w, "tensors", '{');
-    for (size_t i = 0; i < n; i++) {
-        const struct fp8q_out_tensor *t = &plan->tensors[order[i]];
+    for (size_t i = 0; i < plan->n_tensors; i++) {
+        const struct fp8q_out_tensor *t = &plan->tensors[plan->by_name[i]];
         struct fp8q_text shape = {0};
+        if (t->kind != FP8Q_OUT_CODES)
+            continue;
         for (uint32_t k = 0; k < t->ndim; k++)
             fp8q_text_printf(&shape, "%s%llu", k ? ", " : "[", (unsigned long long)t->shape[k]);
         fp8q_text_puts(&shape, "]");
@@ -53,7 +42,6 @@ int fp8q_lock_text(const struct fp8q_plan *plan, struct fp8q_text *out, struct f
     fp8q_jsonw_close(&w, '}');
     fp8q_jsonw_close(&w, '}');
     fp8q_text_puts(&w.text, "\n");
-    free(order);
     *out = w.text;
     return fp8q_text_status(out, err);
 }

@@ -100,29 +100,6 @@ static int write_config_crcs(const struct fp8q_plan *plan, struct fp8q_jsonw *w,
     return FP8Q_OK;
 }
 
-static int by_name(const void *a, const void *b, void *tensors)
-{
-    return strcmp(((struct fp8q_out_tensor *)tensors)[*(const size_t *)a].name,
-                  ((struct fp8q_out_tensor *)tensors)[*(const size_t *)b].name);
-}
-
-static int write_tensors(const struct fp8q_plan *plan, const struct fp8q_results *results,
-                         struct fp8q_jsonw *w, struct fp8q_error *err)
-{
-    size_t *order = fp8q_array(plan->n_tensors, sizeof(*order));
-    if (!order)
-        return fp8q_fail_nomem(err);
-    for (size_t i = 0; i < plan->n_tensors; i++)
-        order[i] = i;
-    qsort_r(order, plan->n_tensors, sizeof(*order), by_name, plan->tensors);
-    fp8q_jsonw_open(w, "tensors", '{');
-    for (size_t i = 0; i < plan->n_tensors; i++)
-        write_crc(w, plan->tensors[order[i]].name, results->output_crc[order[i]]);
-    fp8q_jsonw_close(w, '}');
-    free(order);
-    return FP8Q_OK;
-}
-
 static int manifest_text(const struct fp8q_plan *plan, const struct fp8q_manifest_facts *facts,
                          struct fp8q_jsonw *w, struct fp8q_error *err)
 {
@@ -151,7 +128,11 @@ static int manifest_text(const struct fp8q_plan *plan, const struct fp8q_manifes
     for (size_t i = 0; i < facts->n_side_files; i++)
         write_crc(w, facts->side_files[i].name, facts->side_files[i].crc32);
     fp8q_jsonw_close(w, '}');
-    FP8Q_TRY(write_tensors(plan, facts->results, w, err));
+    fp8q_jsonw_open(w, "tensors", '{');
+    for (size_t i = 0; i < plan->n_tensors; i++)
+        write_crc(w, plan->tensors[plan->by_name[i]].name,
+                  facts->results->output_crc[plan->by_name[i]]);
+    fp8q_jsonw_close(w, '}');
     fp8q_jsonw_close(w, '}');
     return fp8q_text_status(&w->text, err);
 }
@@ -173,18 +154,9 @@ int fp8q_manifest_sidecar_header(const struct fp8q_plan *plan,
     const struct fp8q_out_shard *s = &plan->shards[plan->sidecar];
     struct fp8q_jsonw w = {.indent = 0};
     char crc[16], version[32];
-    struct fp8q_st_tensor *entries = fp8q_array(s->n_tensors, sizeof(*entries));
+    struct fp8q_st_tensor *entries = fp8q_shard_entries(plan, plan->sidecar);
     int status = entries ? manifest_text(plan, facts, &w, err) : fp8q_fail_nomem(err);
     if (status == FP8Q_OK) {
-        for (size_t i = 0; i < s->n_tensors; i++) {
-            const struct fp8q_out_tensor *t = &plan->tensors[s->first_tensor + i];
-            entries[i] = (struct fp8q_st_tensor){.name = t->name,
-                                                 .shape = t->shape,
-                                                 .begin = t->begin,
-                                                 .end = t->end,
-                                                 .ndim = t->ndim,
-                                                 .dtype = t->dtype};
-        }
         snprintf(crc, sizeof(crc), "%08x", (unsigned)fp8q_crc32(0, w.text.data, w.text.len));
         int n = snprintf(version, sizeof(version), "%d.%d", FP8Q_SIDECAR_MAJOR, FP8Q_SIDECAR_MINOR);
         const struct fp8q_st_pair pairs[] = {

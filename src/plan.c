@@ -317,6 +317,23 @@ const struct fp8q_piece *fp8q_plan_piece(const struct fp8q_plan *plan, uint64_t 
     return &plan->pieces[low]; /* pieces without stripes come before the one that has this number */
 }
 
+bool fp8q_plan_has_scheme(const struct fp8q_plan *plan, enum fp8q_scheme scheme)
+{
+    for (size_t i = 0; i < plan->ckpt->n_tensors; i++)
+        if (plan->selection.decisions[i].quantize && plan->selection.decisions[i].scheme == scheme)
+            return true;
+    return false;
+}
+
+uint64_t fp8q_plan_widest_row(const struct fp8q_plan *plan)
+{
+    uint64_t widest = 0;
+    for (size_t i = 0; i < plan->n_pieces; i++)
+        if (plan->pieces[i].kind == FP8Q_OUT_CODES && plan->pieces[i].n_cols > widest)
+            widest = plan->pieces[i].n_cols;
+    return widest;
+}
+
 /* ---- totals and limits ----------------------------------------------------------------------- */
 
 static void count(struct fp8q_plan *plan)
@@ -463,6 +480,29 @@ static void select_floats(struct fp8q_plan *plan)
     }
 }
 
+/* The files are the truth: nothing is added or removed, but a head that contradicts the config is
+ * said.  */
+static int warn_about_head(const struct fp8q_plan *plan, struct fp8q_warnings *warnings,
+                           struct fp8q_error *err)
+{
+    const struct fp8q_json *config = plan->ckpt->config;
+    const struct fp8q_json *tie = fp8q_json_get(config, "tie_word_embeddings");
+    if (!tie)
+        tie = fp8q_json_path(config, "text_config.tie_word_embeddings");
+    bool has_head = fp8q_ckpt_find(plan->ckpt, "lm_head.weight") != NULL;
+    if (tie && fp8q_json_bool(tie, false) && has_head)
+        return fp8q_warn(
+            warnings, err, "tied-head",
+            "config.json ties the word embeddings, yet lm_head.weight is there too: both "
+            "are kept as they are");
+    if (tie && !fp8q_json_bool(tie, true) && !has_head &&
+        fp8q_ckpt_find(plan->ckpt, "model.embed_tokens.weight"))
+        return fp8q_warn(warnings, err, "missing-head",
+                         "config.json says that the word embeddings are not tied, yet there is no "
+                         "lm_head.weight");
+    return FP8Q_OK;
+}
+
 static int build(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     struct builder b = {.plan = plan, .err = err};
@@ -484,6 +524,7 @@ static int build(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct 
     if (!plan->options.dequantize) {
         plan->largest_tp = fp8q_largest_tp(plan->ckpt, &plan->selection, &plan->tp_limit);
         FP8Q_TRY(fp8q_exclude(plan, err));
+        FP8Q_TRY(warn_about_head(plan, warnings, err));
     }
     FP8Q_TRY(fp8q_config_texts(plan, err));
     FP8Q_TRY(fp8q_layout(plan, err));

@@ -78,6 +78,7 @@ struct fp8q_plan {
 
     struct fp8q_out_tensor *tensors;
     size_t n_tensors;
+    size_t *by_name;               /* indices in @tensors, sorted by name */
     struct fp8q_out_shard *shards; /* weights, then the sidecar if there is one */
     size_t n_shards;
     size_t *shard_sources; /* by output shard: the source shard whose name and metadata it takes */
@@ -119,6 +120,13 @@ void fp8q_plan_destroy(struct fp8q_plan *plan);
 
 /* The piece that stripe number @stripe belongs to.  */
 const struct fp8q_piece *fp8q_plan_piece(const struct fp8q_plan *plan, uint64_t stripe);
+
+/* Whether any tensor is quantized with this scheme.  */
+bool fp8q_plan_has_scheme(const struct fp8q_plan *plan, enum fp8q_scheme scheme);
+
+/* Elements of the longest row that is quantized: error compensation needs whole rows, beyond the
+ * stripe's memory.  */
+uint64_t fp8q_plan_widest_row(const struct fp8q_plan *plan);
 
 /* Name of a weight's scale tensor in this dialect, in memory of @plan.  */
 const char *fp8q_plan_scale_name(struct fp8q_plan *plan, const char *weight);

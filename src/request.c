@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "copies.h"
 #include "io.h"
 #include "jsonw.h"
 #include "mem.h"
@@ -177,8 +178,12 @@ int fp8q_request_state(const struct fp8q_plan *plan, const struct fp8q_request *
                        uint64_t n_parts, struct fp8q_text *out, struct fp8q_error *err)
 {
     struct fp8q_jsonw w = {.indent = 1};
+    uint32_t calibration = 0;
+    if (request->calibration)
+        FP8Q_TRY(fp8q_file_crc32(request->calibration, &calibration, err));
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_jsonw_string(&w, "fp8q", FP8Q_VERSION);
+    fp8q_jsonw_uint(&w, "calibration_crc32", calibration);
     fp8q_jsonw_uint(&w, "parts", n_parts);
     fp8q_request_write(request, "request", &w);
     fp8q_jsonw_uint(&w, "config_crc32",

@@ -12,6 +12,7 @@
 #include "parts.h"
 #include "patterns.h"
 #include "role.h"
+#include "text.h"
 
 const char *fp8q_reason_name(enum fp8q_reason reason)
 {
@@ -59,16 +60,24 @@ bool fp8q_float_of(enum fp8q_dtype dtype, enum fp8q_float *float_out)
 
 const struct fp8q_tensor *fp8q_scale_owner(const struct fp8q_ckpt *ckpt, const char *name)
 {
-    static const char *const endings[] = {"_scale_inv", "_scale"};
+    static const struct {
+        const char *ending, *of_owner;
+    } kinds[] = {{"_scale_inv", ""},
+                 {"_scale", ""},
+                 {".input_scale", ".weight"},
+                 {".activation_scale", ".weight"}};
     size_t len = strlen(name);
-    for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++) {
-        size_t end = strlen(endings[i]);
-        if (len <= end || strcmp(name + len - end, endings[i]) != 0)
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+        size_t end = strlen(kinds[i].ending);
+        if (len <= end || strcmp(name + len - end, kinds[i].ending) != 0)
             continue;
-        char *owner = strndup(name, len - end);
-        const struct fp8q_tensor *t = owner ? fp8q_ckpt_find(ckpt, owner) : NULL;
-        free(owner);
-        return t && t->dtype == FP8Q_F8_E4M3 ? t : NULL;
+        struct fp8q_text owner = {0};
+        fp8q_text_add(&owner, name, len - end);
+        fp8q_text_puts(&owner, kinds[i].of_owner);
+        const struct fp8q_tensor *t = owner.failed ? NULL : fp8q_ckpt_find(ckpt, owner.data);
+        fp8q_text_reset(&owner);
+        if (t && t->dtype == FP8Q_F8_E4M3)
+            return t;
     }
     return NULL;
 }
@@ -139,11 +148,11 @@ static bool decide_stack(const struct context *c, const struct fp8q_tensor *t,
                 : experts == FP8Q_EXPERTS_STACKED ? FP8Q_WHY_EXPERT_STACKED
                                                   : FP8Q_WHY_EXPERT_SPLIT;
     d->linear = true;
-    d->group =
-        (struct fp8q_linear){.entry = "experts",
-                             .group_len = layer + (size_t)(strstr(rest, "experts.") - rest) + 8,
-                             .fused = true,
-                             .expert = true};
+    d->group = (struct fp8q_linear_place){.entry = "experts",
+                                          .group_len =
+                                              layer + (size_t)(strstr(rest, "experts.") - rest) + 8,
+                                          .fused = true,
+                                          .expert = true};
     bool scheme_fits = c->options->scheme == FP8Q_SCHEME_BLOCK || experts != FP8Q_EXPERTS_STACKED;
     if (d->quantize && !scheme_fits) { /* only blocks have a 3-D scale that engines read */
         d->quantize = false;
@@ -168,17 +177,29 @@ static bool is_aligned(const struct context *c, const struct fp8q_tensor *t,
     return !d->linear || fp8q_parts_aligned(&c->parts, t->name, t->shape[0]);
 }
 
+static void keep(struct fp8q_decision *d, enum fp8q_reason reason)
+{
+    d->quantize = false;
+    d->reason = reason;
+}
+
+/* A stack that stays one has a meaning in whole blocks only: its rows may be the inputs, and a
+ * block must not reach from one expert into the next.  */
 static void decide_shape(const struct context *c, const struct fp8q_tensor *t,
                          struct fp8q_decision *d)
 {
+    bool stays_stacked = t->ndim == 3 && c->selection->family->experts == FP8Q_EXPERTS_STACKED;
     d->scheme = c->options->scheme;
-    if (!d->quantize || d->scheme != FP8Q_SCHEME_BLOCK || is_aligned(c, t, d))
+    if (!d->quantize)
         return;
-    if (c->options->ragged == FP8Q_RAGGED_KEEP) {
-        d->quantize = false;
-        d->reason = FP8Q_WHY_RAGGED;
-    } else if (c->options->ragged == FP8Q_RAGGED_CHANNEL && t->ndim == 2) {
-        d->scheme = FP8Q_SCHEME_CHANNEL;
+    if (d->scheme != FP8Q_SCHEME_BLOCK) {
+        if (stays_stacked)
+            keep(d, FP8Q_WHY_EXPERTS_UNSUPPORTED);
+    } else if (!is_aligned(c, t, d)) {
+        if (c->options->ragged == FP8Q_RAGGED_KEEP || stays_stacked)
+            keep(d, FP8Q_WHY_RAGGED);
+        else if (c->options->ragged == FP8Q_RAGGED_CHANNEL)
+            d->scheme = FP8Q_SCHEME_CHANNEL;
     }
 }
 
@@ -287,8 +308,8 @@ static int refuse_towers(const struct context *c, struct fp8q_error *err)
 /* Same group: same linear entry and same leading bytes of the name.  */
 static int compare_group(const struct context *c, size_t a, size_t b)
 {
-    const struct fp8q_linear *ga = &c->selection->decisions[a].group;
-    const struct fp8q_linear *gb = &c->selection->decisions[b].group;
+    const struct fp8q_linear_place *ga = &c->selection->decisions[a].group;
+    const struct fp8q_linear_place *gb = &c->selection->decisions[b].group;
     size_t n = ga->group_len < gb->group_len ? ga->group_len : gb->group_len;
     int order = strncmp(c->ckpt->tensors[a].name, c->ckpt->tensors[b].name, n);
     if (order)

@@ -65,8 +65,8 @@ struct fp8q_decision {
     enum fp8q_scheme scheme; /* of this tensor, when quantized */
     bool tower;              /* under a vision or audio root */
     bool linear; /* a linear of the family's decoder, whether or not it can be quantized */
-    struct fp8q_linear group; /* @linear: where it stands */
-    uint32_t n_matches[2];    /* patterns of --ignore, --include that match it */
+    struct fp8q_linear_place group; /* @linear: where it stands */
+    uint32_t n_matches[2];          /* patterns of --ignore, --include that match it */
 };
 
 struct fp8q_selection {
@@ -89,8 +89,9 @@ void fp8q_selection_reset(struct fp8q_selection *selection);
 bool fp8q_float_of(enum fp8q_dtype dtype, enum fp8q_float *float_out);
 
 /* The weight that a scale tensor's name belongs to: "X.weight" for "X.weight_scale_inv" or
- * "X.weight_scale", "X" for "X_scale_inv".  NULL if @name is no scale name or the weight is not
- * there or not F8.  */
+ * "X.weight_scale", "X" for "X_scale_inv"; also "X.weight" for the activation scales
+ * "X.input_scale" and "X.activation_scale", which mean nothing once the weight is no FP8 any more.
+ * NULL if @name is no scale name or the weight is not there or not F8.  */
 const struct fp8q_tensor *fp8q_scale_owner(const struct fp8q_ckpt *ckpt, const char *name);
 
 /* Largest power of two up to 64 at which every quantized matrix can be cut for tensor parallelism

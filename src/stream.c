@@ -40,6 +40,7 @@ struct worker {
         uint64_t number; /* of the stripe */
     } pending[MAX_PENDING];
     unsigned n_pending;
+    char *compensation;          /* with error-compensated rounding */
     struct fp8q_weights weights; /* scales of the FP8 source at hand */
     size_t weights_of;           /* its index, or SIZE_MAX */
 };
@@ -247,6 +248,21 @@ static void report_progress(struct stream *s, const struct fp8q_piece *p)
                          done, s->total_bytes);
 }
 
+static int quantize_stripe(struct stream *s, struct worker *w, struct fp8q_stripe_job *job,
+                           struct fp8q_error *err)
+{
+    struct fp8q_rounding *r = s->options->rounding;
+    size_t source = job->piece->source;
+    if (!r)
+        return fp8q_stripe_quantize(job, err);
+    FP8Q_TRY(fp8q_rounding_acquire(r, source, &job->site, err));
+    job->gemm = r->gemm;
+    job->compensation = w->compensation;
+    int status = fp8q_stripe_quantize(job, err);
+    fp8q_rounding_release(r, source);
+    return status;
+}
+
 static int end_stripe(struct stream *s, const struct pending *done, struct fp8q_error *err)
 {
     const struct fp8q_piece *p = done->job.piece;
@@ -287,7 +303,8 @@ static int write_pending(struct stream *s, struct worker *w, bool wait, struct f
     return status;
 }
 
-static int make_stripe(struct stream *s, struct fp8q_stripe_job *job, struct fp8q_error *err)
+static int make_stripe(struct stream *s, struct worker *w, struct fp8q_stripe_job *job,
+                       struct fp8q_error *err)
 {
     const struct fp8q_piece *p = job->piece;
     if (p->kind == FP8Q_OUT_KEPT)
@@ -299,7 +316,7 @@ static int make_stripe(struct stream *s, struct fp8q_stripe_job *job, struct fp8
         if (job->stripe == 0)
             job->scales[0] = job->tensor_scale;
     }
-    return fp8q_stripe_quantize(job, err);
+    return quantize_stripe(s, w, job, err);
 }
 
 static int run_stripe(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
@@ -309,13 +326,14 @@ static int run_stripe(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
     uint64_t number = s->stripes[task];
     const struct fp8q_piece *p = fp8q_plan_piece(s->plan, number);
     int src_fd;
-    if (w->n_pending == MAX_PENDING || fp8q_stripe_need(s->plan, p) > s->memory_size - w->held)
+    if (w->n_pending == MAX_PENDING ||
+        fp8q_stripe_need(s->plan, p, s->options->rounding != NULL) > s->memory_size - w->held)
         FP8Q_TRY(write_pending(s, w, true, err));
     FP8Q_TRY(acquire(s, p, &src_fd, err));
     FP8Q_TRY(load_weights(s, w, p, err));
     struct pending *made = &w->pending[w->n_pending];
     *made = (struct pending){make_job(s, w, p, number, src_fd), number};
-    FP8Q_TRY(make_stripe(s, &made->job, err));
+    FP8Q_TRY(make_stripe(s, w, &made->job, err));
     if (made->job.out_len == 0)
         return end_stripe(s, made, err);
     w->n_pending++;
@@ -404,9 +422,18 @@ static int open_stream(struct stream *s, struct fp8q_error *err)
     if (!s->outputs || !s->scales || !s->workers || !s->stripes || !s->source_crc ||
         !s->output_crc || !s->tensor_amax)
         return fp8q_fail_nomem(err);
-    for (unsigned i = 0; i < s->n_workers; i++)
-        if (posix_memalign((void **)&s->workers[i].memory, 64, s->memory_size) != 0)
+    size_t scratch = 0;
+    if (s->options->rounding) {
+        s->memory_size += (size_t)(fp8q_plan_widest_row(plan) * FP8Q_BLOCK * 13 + 128);
+        scratch = fp8q_compensate_scratch();
+    }
+    s->memory_size = s->memory_size / 64 * 64;
+    for (unsigned i = 0; i < s->n_workers; i++) {
+        struct worker *w = &s->workers[i];
+        if (posix_memalign((void **)&w->memory, 64, s->memory_size + scratch) != 0)
             return fp8q_fail_nomem(err);
+        w->compensation = w->memory + s->memory_size;
+    }
     FP8Q_TRY(fp8q_files_create(plan->ckpt, &s->sources, err));
     return fp8q_results_create(plan, &s->results, err);
 }

@@ -10,6 +10,7 @@
 #define FP8Q_STREAM_H
 
 #include "plan.h"
+#include "rounding.h"
 
 /* What streaming found out: checksums of every tensor.  */
 struct fp8q_results {
@@ -26,14 +27,11 @@ struct fp8q_stream_options {
     const char *out_dir;                  /* where the shards go */
     const char *record_dir;               /* where the records go */
     const bool *skip;                     /* by output shard: not ours, or done already */
-    struct fp8q_site_set *compensation;   /* NULL, or error-compensated rounding */
+    struct fp8q_rounding *rounding;       /* NULL, or error-compensated rounding */
 };
 
 /* Writes every shard of the plan that @skip does not name, and a record for each.  */
 int fp8q_stream(const struct fp8q_plan *plan, const struct fp8q_stream_options *options,
                 struct fp8q_error *err);
-
-/* Working memory of one worker.  */
-struct fp8q_scratch;
 
 #endif

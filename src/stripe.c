@@ -27,6 +27,7 @@ struct pass {
     char *in;                 /* as read */
     void *values;             /* what to encode: @in itself, or F32 decoded from it */
     char *out;
+    float *wide; /* F32 values for a site, where @values are not */
     uint32_t in_crc[FP8Q_BLOCK], out_crc[FP8Q_BLOCK]; /* by row; [0] alone if one panel is all */
 };
 
@@ -35,15 +36,17 @@ static unsigned output_size(const struct fp8q_plan *plan, const struct fp8q_piec
     return piece->kind == FP8Q_OUT_FLOAT ? fp8q_dtype_bits(plan->options.to) / 8 : 1;
 }
 
-uint64_t fp8q_stripe_need(const struct fp8q_plan *plan, const struct fp8q_piece *piece)
+uint64_t fp8q_stripe_need(const struct fp8q_plan *plan, const struct fp8q_piece *piece,
+                          bool compensated)
 {
     enum fp8q_dtype from = plan->ckpt->tensors[piece->source].dtype;
     enum fp8q_float ignored;
     if (piece->kind == FP8Q_OUT_KEPT)
         return FP8Q_COPY_BYTES;
     uint64_t cell = fp8q_dtype_bits(from) / 8 + output_size(plan, piece) +
-                    (fp8q_float_of(from, &ignored) ? 0 : sizeof(float));
-    return fp8q_ceil_div(piece->n_cols, FP8Q_BLOCK) * FP8Q_BLOCK * FP8Q_BLOCK * cell;
+                    (fp8q_float_of(from, &ignored) ? 0 : sizeof(float)) +
+                    (compensated ? sizeof(float) : 0);
+    return fp8q_ceil_div(piece->n_cols, FP8Q_BLOCK) * FP8Q_BLOCK * FP8Q_BLOCK * cell + 64;
 }
 
 static void pass_open(struct pass *p, struct fp8q_stripe_job *job)
@@ -66,11 +69,14 @@ static void pass_open(struct pass *p, struct fp8q_stripe_job *job)
     uint64_t width = job->memory_size / per_column / FP8Q_BLOCK * FP8Q_BLOCK;
     if (width > WIDEST)
         width = WIDEST;
-    p->width = width < p->n_cols ? width : p->n_cols;
+    p->width = width < p->n_cols && !job->site ? width : p->n_cols;
     uint64_t cells = FP8Q_BLOCK * p->width;
     /* F32 values first: they need the strictest alignment.  */
     p->values = job->memory;
     p->in = decodes ? job->memory + cells * 4 : job->memory;
+    p->wide =
+        (float *)(void *)(job->memory +
+                          ((size_t)(p->in - job->memory) + cells * p->in_size + 63) / 64 * 64);
     p->out = job->memory + job->memory_size - cells * out_size;
 }
 
@@ -270,18 +276,36 @@ static int row_amax(struct pass *p, float amax[FP8Q_BLOCK], bool checksum, struc
 
 /* ---- the stages ------------------------------------------------------------------------------ */
 
+/* A site works on whole rows, so pass_open() has made one panel of them.  */
+static int encode_blocks(struct pass *p, const float *scales, struct fp8q_error *err)
+{
+    struct fp8q_stripe_job *job = p->job;
+    if (!job->site) {
+        for (uint32_t first = 0, n = 0; next_chunk(p, &first, &n);) {
+            struct fp8q_stripe view = view_of(p, first, n);
+            fp8q_stripe_encode(job->kernel, &view, scales,
+                               (uint8_t *)p->out + first * p->panel_cols);
+            FP8Q_TRY(end_chunk(p, first, n, err));
+        }
+        return FP8Q_OK;
+    }
+    const float *wide = p->values;
+    if (p->from != FP8Q_FLOAT_F32) {
+        job->kernel->to_f32[p->from](p->wide, p->values, (size_t)(p->n_rows * p->n_cols));
+        wide = p->wide;
+    }
+    FP8Q_TRY(fp8q_compensate_stripe(job->site, job->kernel, job->gemm, wide, p->n_rows, p->n_cols,
+                                    scales, (uint8_t *)p->out, job->compensation, err));
+    return end_chunk(p, 0, p->n_rows, err);
+}
+
 static int quantize_blocks(struct pass *p, struct fp8q_error *err)
 {
     uint64_t grid_cols = fp8q_ceil_div(p->n_cols, FP8Q_BLOCK);
     while (next_panel(p)) {
         float *scales = p->job->scales + p->job->stripe * grid_cols + p->col / FP8Q_BLOCK;
         FP8Q_TRY(block_scales(p, scales, err));
-        for (uint32_t first = 0, n = 0; next_chunk(p, &first, &n);) {
-            struct fp8q_stripe view = view_of(p, first, n);
-            fp8q_stripe_encode(p->job->kernel, &view, scales,
-                               (uint8_t *)p->out + first * p->panel_cols);
-            FP8Q_TRY(end_chunk(p, first, n, err));
-        }
+        FP8Q_TRY(encode_blocks(p, scales, err));
     }
     return FP8Q_OK;
 }

@@ -11,6 +11,7 @@
 #define FP8Q_STRIPE_H
 
 #include "plan.h"
+#include "rounding.h"
 #include "weights.h"
 
 /* Where a stripe comes from and goes to.  */
@@ -23,6 +24,9 @@ struct fp8q_stripe_job {
     const char *src_path, *dst_path;
     const struct fp8q_weights *weights; /* FP8 sources: how codes become values */
     float *scales;                      /* the piece's scales; this stripe fills its rows */
+    const struct fp8q_site *site;       /* NULL, or compensate rounding errors with it */
+    const struct fp8q_gemm *gemm;       /* with a site */
+    void *compensation;                 /* fp8q_compensate_scratch() bytes, with a site */
     float tensor_scale;                 /* FP8Q_SCHEME_TENSOR */
     char *memory;                       /* fp8q_stripe_need() bytes, or plan->stripe_bytes */
     size_t memory_size;
@@ -34,8 +38,9 @@ struct fp8q_stripe_job {
     uint64_t out_offset;
 };
 
-/* Memory with which a stripe of this piece is one panel.  */
-uint64_t fp8q_stripe_need(const struct fp8q_plan *plan, const struct fp8q_piece *piece);
+/* Memory with which a stripe of this piece is one panel; @compensated if it may have a site.  */
+uint64_t fp8q_stripe_need(const struct fp8q_plan *plan, const struct fp8q_piece *piece,
+                          bool compensated);
 
 int fp8q_stripe_copy(struct fp8q_stripe_job *job, struct fp8q_error *err);
 int fp8q_stripe_quantize(struct fp8q_stripe_job *job, struct fp8q_error *err);

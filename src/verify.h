@@ -30,9 +30,10 @@ struct fp8q_verify_report {
 };
 
 struct fp8q_verify_options {
-    const char *source;    /* NULL: without */
-    const char *lock_file; /* NULL: without */
-    bool strict;           /* warnings fail */
+    const char *source;      /* NULL: without */
+    const char *lock_file;   /* NULL: without */
+    const char *calibration; /* NULL, or what compensated codes were made with */
+    bool strict;             /* warnings fail */
     unsigned threads;
     const struct fp8q_kernel *kernel;
     const struct fp8q_progress *progress;

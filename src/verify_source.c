@@ -12,6 +12,7 @@
 #include "io.h"
 #include "mem.h"
 #include "pool.h"
+#include "rounding.h"
 #include "stripe.h"
 #include "verify.h"
 #include "weights.h"
@@ -32,14 +33,16 @@ struct check {
     const struct fp8q_verify_options *options;
     const struct fp8q_plan *plan;
     struct fp8q_files sources, outputs;
-    const struct fp8q_tensor *
-        *tensors; /* of the output, by index in plan->tensors; NULL: not there */
+    const struct fp8q_tensor **tensors; /* by index in plan->tensors; NULL: not there */
     struct worker *workers;
     struct stripe_sums *sums; /* by stripe */
-    bool same_rules; /* this tool wrote it by plain rounding: bits must be equal */
+    bool same_rules;   /* this tool wrote it: scales, and codes unless compensated, must be equal */
+    bool *compensated; /* by piece: its codes were compensated */
+    bool derives;      /* ... and the calibration file is here to derive them again */
+    struct fp8q_rounding rounding;
     float factor;
     pthread_mutex_t lock; /* guards the findings */
-    struct fp8q_finding kept, codes, scales, bound;
+    struct fp8q_finding kept, codes, scales, bound, block_bound;
     _Atomic uint64_t done;
 };
 
@@ -199,17 +202,19 @@ static void check_codes(struct check *c, const struct fp8q_piece *p, const struc
     const struct fp8q_kernel *k = c->options->kernel;
     size_t size = v->from == FP8Q_FLOAT_F32 ? 4 : 2;
     const char *name = c->plan->tensors[p->output].name;
+    bool compensated = c->compensated[p - c->plan->pieces];
     for (uint32_t r = row; r < row + n_rows; r++) {
         size_t at = (size_t)(r * v->n_cols + col);
-        if (c->same_rules) {
+        if (c->same_rules && !compensated) {
             k->encode[v->from](v->again, v->values + at * size, (size_t)n, scale);
             if (memcmp(v->again, v->codes + at, (size_t)n) != 0)
                 note(c, &c->codes, rank, name,
                      "codes of row %llu from column %llu on are not what the source gives",
                      v->row + r, v->col + col);
         }
-        if (k->check[v->from](v->values + at * size, v->codes + at, (size_t)n, scale, c->factor,
-                              sums))
+        size_t beyond = k->check[v->from](v->values + at * size, v->codes + at, (size_t)n, scale,
+                                          c->factor, sums);
+        if (beyond && !compensated)
             note(c, &c->bound, rank, name, "row %llu near column %llu is beyond the bound",
                  v->row + r, v->col + col);
     }
@@ -230,6 +235,64 @@ static void check_panel(struct check *c, struct worker *w, const struct fp8q_pie
         }
 }
 
+/* Compensated codes give up the bound of single elements for a smaller output error.  What holds is
+ * stated for a block: the sum of squared errors is at most 4 times that of the single bounds.  */
+static void check_block_bound(struct check *c, const struct worker *w, const struct fp8q_piece *p,
+                              const struct panel *v, uint64_t rank)
+{
+    const struct fp8q_kernel *k = c->options->kernel;
+    size_t size = v->from == FP8Q_FLOAT_F32 ? 4 : 2;
+    for (uint64_t col = 0; col < v->n_cols; col += FP8Q_BLOCK) {
+        size_t n = (size_t)(v->n_cols - col < FP8Q_BLOCK ? v->n_cols - col : FP8Q_BLOCK);
+        float scale = fp8q_weights_scale(&w->output, v->row, v->col + col);
+        double errors = 0, bounds = 0;
+        for (uint32_t r = 0; r < v->n_rows; r++) {
+            float weight[FP8Q_BLOCK], value[FP8Q_BLOCK];
+            size_t at = (size_t)(r * v->n_cols + col);
+            k->to_f32[v->from](weight, v->values + at * size, n);
+            k->decode[FP8Q_FLOAT_F32](value, v->codes + at, n, scale);
+            for (size_t i = 0; i < n; i++) {
+                double d = (double)weight[i] - (double)value[i];
+                double bound = fmax(fabs((double)weight[i]) / 16, (double)scale * 0x1p-10);
+                errors += d * d;
+                bounds += bound * bound;
+            }
+        }
+        if (!(errors <= 4 * bounds))
+            note(c, &c->block_bound, rank, c->plan->tensors[p->output].name,
+                 "block at [%llu, %llu] is beyond its bound", v->row, v->col + col);
+    }
+}
+
+/* Derives the codes of a compensated stripe again; @v holds whole rows.  */
+static int derive_compensated(struct check *c, const struct fp8q_piece *p, const struct panel *v,
+                              uint64_t rank, const struct worker *w, float *wide, void *scratch,
+                              struct fp8q_error *err)
+{
+    const struct fp8q_site *site;
+    const float *values = (const float *)(const void *)v->values;
+    uint64_t grid_cols = fp8q_ceil_div(p->n_cols, FP8Q_BLOCK);
+    const float *scales = w->output.scales + v->row / FP8Q_BLOCK * grid_cols;
+    if (v->from != FP8Q_FLOAT_F32) {
+        c->options->kernel->to_f32[v->from](wide, v->values, (size_t)(v->n_rows * v->n_cols));
+        values = wide;
+    }
+    FP8Q_TRY(fp8q_rounding_acquire(&c->rounding, p->source, &site, err));
+    int status = fp8q_compensate_stripe(site, c->options->kernel, c->rounding.gemm, values,
+                                        v->n_rows, v->n_cols, scales, v->again, scratch, err);
+    fp8q_rounding_release(&c->rounding, p->source);
+    if (status == FP8Q_OK && memcmp(v->again, v->codes, (size_t)(v->n_rows * v->n_cols)) != 0)
+        note(c, &c->codes, rank, c->plan->tensors[p->output].name,
+             "compensated codes of the rows from %llu (%llu) on are not what the calibration gives",
+             v->row, 0);
+    return status;
+}
+
+static char *aligned(char *p)
+{
+    return p + (64 - (uintptr_t)p % 64) % 64;
+}
+
 static int check_quantized(struct check *c, struct worker *w, const struct fp8q_piece *p,
                            uint64_t rank, int src_fd, int dst_fd, struct fp8q_error *err)
 {
@@ -240,7 +303,9 @@ static int check_quantized(struct check *c, struct worker *w, const struct fp8q_
     unsigned in = fp8q_dtype_bits(s->dtype) / 8;
     uint64_t per_column = FP8Q_BLOCK * ((uint64_t)in + 1 + (decodes ? 4 : 0)) + 1;
     uint64_t width = c->plan->stripe_bytes / per_column / FP8Q_BLOCK * FP8Q_BLOCK;
-    width = width < p->n_cols ? width : p->n_cols;
+    bool compensated = c->compensated[p - c->plan->pieces];
+    bool derives = compensated && c->derives;
+    width = width < p->n_cols && !derives ? width : p->n_cols;
     float *wide = (float *)(void *)w->memory;
     char *raw = w->memory + (decodes ? FP8Q_BLOCK * width * 4 : 0);
     uint8_t *codes = (uint8_t *)raw + FP8Q_BLOCK * width * in;
@@ -258,12 +323,20 @@ static int check_quantized(struct check *c, struct worker *w, const struct fp8q_
             fp8q_weights_decode(&w->source, c->options->kernel, p->first_row + first, v.n_rows,
                                 v.col, v.n_cols, (const uint8_t *)raw, wide);
         check_panel(c, w, p, &v, rank, &sums);
+        if (derives) {
+            char *more = aligned((char *)v.again + FP8Q_BLOCK * width);
+            FP8Q_TRY(derive_compensated(c, p, &v, rank, w, (float *)(void *)more,
+                                        more + FP8Q_BLOCK * width * sizeof(float), err));
+        } else if (compensated) {
+            check_block_bound(c, w, p, &v, rank);
+        }
     }
     c->sums[rank] = (struct stripe_sums){fp8q_error_total(sums.w2), fp8q_error_total(sums.d2)};
     return FP8Q_OK;
 }
 
-/* A weight that was FP8 in the source and is float here: decoded again, it must be the same bytes.  */
+/* A weight that was FP8 in the source and is float here: decoded again, it must be the same bytes.
+ */
 static int check_float(struct check *c, struct worker *w, const struct fp8q_piece *p, uint64_t rank,
                        int src_fd, int dst_fd, struct fp8q_error *err)
 {
@@ -286,8 +359,8 @@ static int check_float(struct check *c, struct worker *w, const struct fp8q_piec
                             (const uint8_t *)codes, values);
         FP8Q_TRY(fp8q_store_floats(values, (size_t)(n_rows * n), t->dtype, again, s->name, err));
         if (memcmp(again, stored, (size_t)(n_rows * n * out)) != 0)
-            note(c, &c->kept, rank, s->name, "differs in the rows from %llu, columns from %llu on", first,
-                 col);
+            note(c, &c->kept, rank, s->name, "differs in the rows from %llu, columns from %llu on",
+                 first, col);
     }
     return FP8Q_OK;
 }
@@ -307,7 +380,8 @@ static int load_scales(struct check *c, struct worker *w, const struct fp8q_piec
     if (s->dtype == FP8Q_F8_E4M3)
         FP8Q_TRY(fp8q_weights_open(c->plan->ckpt, s->name, &w->source, err));
     if (p->kind == FP8Q_OUT_CODES)
-        FP8Q_TRY(fp8q_weights_open(c->report->ckpt, c->plan->tensors[p->output].name, &w->output, err));
+        FP8Q_TRY(
+            fp8q_weights_open(c->report->ckpt, c->plan->tensors[p->output].name, &w->output, err));
     w->piece = index;
     return FP8Q_OK;
 }
@@ -387,11 +461,36 @@ static void count_looked_at(struct check *c)
             c->kept.n_looked_at++;
             continue;
         }
-        c->codes.n_looked_at += p->n_rows * p->n_cols;
-        c->bound.n_looked_at += p->n_rows * p->n_cols;
+        uint64_t n = p->n_rows * p->n_cols;
+        bool compensated = c->compensated[i];
+        c->codes.n_looked_at += compensated && !c->derives ? 0 : n;
+        c->bound.n_looked_at += compensated ? 0 : n;
+        c->block_bound.n_looked_at += compensated && !c->derives ? n : 0;
         const struct fp8q_out_tensor *s = &c->plan->tensors[p->scale];
         c->scales.n_looked_at += (s->end - s->begin) / sizeof(float);
     }
+}
+
+/* Which pieces are compensated, by the manifest; with the calibration file, their sites.  */
+static int open_rounding(struct check *c, struct fp8q_error *err)
+{
+    const struct fp8q_json *list = fp8q_json_path(c->report->manifest.json, "rounding.compensated");
+    c->compensated = fp8q_array(c->plan->n_pieces, sizeof(*c->compensated));
+    if (!c->compensated)
+        return fp8q_fail_nomem(err);
+    for (size_t i = 0; i < c->plan->n_pieces && list; i++) {
+        struct fp8q_name buf;
+        const struct fp8q_piece *p = &c->plan->pieces[i];
+        c->compensated[i] =
+            p->kind == FP8Q_OUT_CODES && p->scheme == FP8Q_SCHEME_BLOCK &&
+            fp8q_json_has_string(list,
+                                 fp8q_calib_site_of(c->plan->ckpt->tensors[p->source].name, &buf));
+    }
+    c->derives = list && c->options->calibration;
+    if (!c->derives)
+        return FP8Q_OK;
+    return fp8q_rounding_open(c->plan, c->options->calibration, c->options->kernel, list,
+                              c->options->progress, &c->rounding, err);
 }
 
 static int open_check(struct check *c, struct fp8q_error *err)
@@ -403,10 +502,14 @@ static int open_check(struct check *c, struct fp8q_error *err)
     c->sums = fp8q_array(plan->n_stripes, sizeof(*c->sums));
     if (!c->tensors || !c->workers || !c->sums)
         return fp8q_fail_nomem(err);
+    uint64_t bytes = plan->stripe_bytes + 3 * FP8Q_COPY_BYTES;
+    FP8Q_TRY(open_rounding(c, err));
+    if (c->derives)
+        bytes += fp8q_plan_widest_row(plan) * FP8Q_BLOCK * 14 + fp8q_compensate_scratch() + 256;
     for (unsigned i = 0; i < threads; i++) {
         c->workers[i].piece = SIZE_MAX;
-        if (posix_memalign((void **)&c->workers[i].memory, 64,
-                           (size_t)(plan->stripe_bytes + 3 * FP8Q_COPY_BYTES)) != 0)
+        if (bytes > SIZE_MAX ||
+            posix_memalign((void **)&c->workers[i].memory, 64, (size_t)bytes) != 0)
             return fp8q_fail_nomem(err);
     }
     FP8Q_TRY(fp8q_files_create(plan->ckpt, &c->sources, err));
@@ -433,6 +536,9 @@ static void close_check(struct check *c)
         fp8q_files_reset(&c->sources);
     if (c->outputs.ckpt)
         fp8q_files_reset(&c->outputs);
+    if (c->derives)
+        fp8q_rounding_close(&c->rounding);
+    free(c->compensated);
     free(c->workers);
     free(c->tensors);
     free(c->sums);
@@ -442,23 +548,27 @@ int fp8q_verify_source(struct fp8q_verify_report *report, const struct fp8q_veri
                        struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     FP8Q_TRY(make_plan(report, o, warnings, err));
-    const char *rounding =
-        fp8q_json_string(fp8q_json_path(report->manifest.json, "rounding.method"), "");
-    struct check c = {.report = report,
-                      .options = o,
-                      .plan = report->plan,
-                      .same_rules = report->ours && strcmp(rounding, "nearest-even") == 0,
-                      .lock = PTHREAD_MUTEX_INITIALIZER,
-                      .kept = {.id = "kept-identical",
-                               .status = FP8Q_CHECK_FAIL,
-                               .limit = "kept tensors byte for byte as in the source"},
-                      .codes = {.id = "codes-equal",
-                                .status = FP8Q_CHECK_FAIL,
-                                .limit = "codes as derived again"},
-                      .scales = {.id = "scales-equal",
-                                 .status = FP8Q_CHECK_FAIL,
-                                 .limit = "scales as derived again"},
-                      .bound = {.id = "error-bound", .status = FP8Q_CHECK_FAIL}};
+    struct check c = {
+        .report = report,
+        .options = o,
+        .plan = report->plan,
+        .same_rules = report->ours,
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+        .kept = {.id = "kept-identical",
+                 .status = FP8Q_CHECK_FAIL,
+                 .limit = "kept tensors byte for byte as in the source"},
+        .codes = {.id = "codes-equal",
+                  .status = FP8Q_CHECK_FAIL,
+                  .limit = "codes as derived again"},
+        .scales = {.id = "scales-equal",
+                   .status = FP8Q_CHECK_FAIL,
+                   .limit = "scales as derived again"},
+        .bound = {.id = "error-bound", .status = FP8Q_CHECK_FAIL},
+        .block_bound = {
+            .id = "block-error-bound",
+            .status = FP8Q_CHECK_FAIL,
+            .limit =
+                "compensated blocks: sum of squared errors <= 4 x that of the element bounds"}};
     c.factor = c.same_rules ? 1.0f : 2.0f;
     c.bound.limit = c.same_rules ? "|w - q*s| <= max(|w|/16, s*2^-10)"
                                  : "|w - q*s| <= 2 * max(|w|/16, s*2^-10)";
@@ -478,6 +588,8 @@ int fp8q_verify_source(struct fp8q_verify_report *report, const struct fp8q_veri
         status = fp8q_verify_report_add(report, &c.scales, err);
     if (status == FP8Q_OK)
         status = fp8q_verify_report_add(report, &c.bound, err);
+    if (status == FP8Q_OK && c.block_bound.n_looked_at)
+        status = fp8q_verify_report_add(report, &c.block_bound, err);
     close_check(&c);
     return status;
 }

@@ -40,6 +40,12 @@ void link_checkpoint(const char *src, const char *dst, const char *config)
 
 void write_tensors(const char *path, const struct memory_tensor *tensors, size_t n)
 {
+    write_tensors_with(path, tensors, n, NULL, 0);
+}
+
+void write_tensors_with(const char *path, const struct memory_tensor *tensors, size_t n,
+                        const struct fp8q_st_pair *metadata, size_t n_metadata)
+{
     struct fp8q_error err = {0};
     struct fp8q_text out = {0};
     struct fp8q_st_tensor *headers = calloc(n, sizeof(*headers));
@@ -56,7 +62,7 @@ void write_tensors(const char *path, const struct memory_tensor *tensors, size_t
         at += count * fp8q_dtype_bits(tensors[i].dtype) / 8;
         headers[i].end = at;
     }
-    assert_ok(fp8q_st_emit(headers, n, NULL, 0, 0, &out, &err), &err);
+    assert_ok(fp8q_st_emit(headers, n, metadata, n_metadata, 0, &out, &err), &err);
     for (size_t i = 0; i < n; i++)
         fp8q_text_add(&out, tensors[i].data, (size_t)(headers[i].end - headers[i].begin));
     assert_ok(fp8q_text_status(&out, &err), &err);

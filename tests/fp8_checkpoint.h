@@ -34,5 +34,7 @@ struct memory_tensor {
     const void *data;
 };
 void write_tensors(const char *path, const struct memory_tensor *tensors, size_t n);
+void write_tensors_with(const char *path, const struct memory_tensor *tensors, size_t n,
+                        const struct fp8q_st_pair *metadata, size_t n_metadata);
 
 #endif

@@ -95,7 +95,7 @@ static const struct fp8q_family *family(const char *type)
 
 static void linears_know_their_groups(void **state)
 {
-    struct fp8q_linear a, b;
+    struct fp8q_linear_place a, b;
     (void)state;
     const struct fp8q_family *llama = family("llama"), *moe = family("qwen3_moe");
     assert_true(fp8q_family_linear(llama, "model.layers.3.self_attn.q_proj", &a));

@@ -10,6 +10,7 @@
 #include "cli.h"
 #include "commands.h"
 #include "compare.h"
+#include "select.h"
 
 static const char usage[] =
     "usage: fp8q compare SRC [--tensor NAME ...]\n\n"
@@ -17,8 +18,9 @@ static const char usage[] =
     "and\n"
     "INT4 with one scale per tensor, per output channel and per 128x128 block, and prints the "
     "error\n"
-    "of each and its size.  Nothing is written.  Without --tensor: the 2-D float weights below\n"
-    "\"layers.N.\", or all 2-D float tensors where there are no such names.";
+    "of each and its size.  Nothing is written.  Without --tensor: the 2-D weights that quantize "
+    "takes\n"
+    "(--ragged quantize), or all 2-D float tensors where it would take none.";
 
 enum style { STYLE_TEXT, STYLE_MARKDOWN, STYLE_CSV };
 
@@ -99,6 +101,33 @@ static void report(struct cli *cli, const struct fp8q_compare *result, enum styl
         cli_print(cli, "\n%zu module groups; -v prints a table for each.\n", result->n_groups);
 }
 
+/* What quantize would take, ragged weights too: the table says nothing about what engines can load.
+ */
+struct choice {
+    const struct fp8q_ckpt *ckpt;
+    struct fp8q_selection selection;
+};
+
+static bool is_chosen(void *ctx, const struct fp8q_tensor *tensor)
+{
+    const struct choice *choice = ctx;
+    return choice->selection.decisions[tensor - choice->ckpt->tensors].quantize;
+}
+
+/* False where quantize would take nothing (another architecture, weights that are FP8 already).  */
+static bool choose(const struct fp8q_ckpt *ckpt, struct choice *choice)
+{
+    const struct fp8q_select_options options = {.ragged = FP8Q_RAGGED_QUANTIZE};
+    choice->ckpt = ckpt;
+    if (fp8q_select(ckpt, &options, &choice->selection, NULL, NULL) != FP8Q_OK)
+        return false;
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (ckpt->tensors[i].ndim == 2 && choice->selection.decisions[i].quantize)
+            return true;
+    fp8q_selection_reset(&choice->selection);
+    return false;
+}
+
 static int run_compare(struct cli *cli, const char *path, const struct cli_list *names,
                        enum style style)
 {
@@ -114,7 +143,15 @@ static int run_compare(struct cli *cli, const char *path, const struct cli_list 
         return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
                          "--kernel: \"%s\" is unknown or not usable here", cli->kernel);
     FP8Q_TRY(fp8q_ckpt_open(path, &ckpt, &cli->warnings, &cli->error));
+    struct choice choice;
+    bool chosen = names->count == 0 && choose(ckpt, &choice);
+    if (chosen) {
+        options.take = is_chosen;
+        options.take_ctx = &choice;
+    }
     int status = fp8q_compare(ckpt, &options, &result, &cli->error);
+    if (chosen)
+        fp8q_selection_reset(&choice.selection);
     cli_progress_clear();
     if (status == FP8Q_OK)
         report(cli, &result, style);
@@ -147,5 +184,5 @@ static int cmd_compare(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_compare = {
+const struct cli_command cli_cmd_compare = {
     "compare", cmd_compare, "error and size of FP8, INT8 and INT4 on the weights of a checkpoint"};

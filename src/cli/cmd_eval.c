@@ -227,4 +227,4 @@ static int cmd_eval(struct cli *cli, int argc, char **argv)
 }
 
 const struct cli_command cli_cmd_eval = {"eval", cmd_eval,
-                                             "how far the outputs of two checkpoints differ"};
+                                         "how far the outputs of two checkpoints differ"};

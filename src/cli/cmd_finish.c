@@ -34,6 +34,7 @@ static int finish(struct cli *cli, const char *destination, bool overwrite)
     if (status == FP8Q_OK) {
         struct fp8q_convert_options o = {.destination = destination,
                                          .request = &r,
+                                         .kernel = fp8q_kernel_select(NULL),
                                          .overwrite = overwrite,
                                          .n_parts = (unsigned)n_parts};
         status = fp8q_convert_finish(plan, &o, &result, &cli->warnings, &cli->error);

@@ -94,6 +94,11 @@ static void report_done(struct cli *cli, const struct fp8q_plan *plan,
                   o->destination);
         return;
     }
+    if (o->request->calibration)
+        cli_print(cli,
+                  "error-compensated rounding from %s: %zu sites, plain in %zu whose held-out "
+                  "error did not fall\n",
+                  o->request->calibration, r->n_compensated, r->n_guarded);
     if (r->resumed_shards)
         cli_print(cli, "%zu of %zu shards were there already\n", r->resumed_shards,
                   plan->n_shards - (plan->sidecar != SIZE_MAX));
@@ -199,6 +204,8 @@ static int run(struct cli *cli, int argc, char **argv)
         {"ragged", 0, CLI_TEXT, &w.ragged, "HOW",
          "sizes that are no multiple of 128: keep (default), per-channel\n"
          "(servable, compressed-tensors), quantize (own runtimes)"},
+        {"calibration", 0, CLI_TEXT, &r.calibration, "FILE",
+         "error-compensated rounding from `fp8q calibrate` statistics"},
         {"requantize", 0, CLI_FLAG, &r.requantize, NULL, "take an FP8 source, through F32"},
         {"max-shard-size", 0, CLI_SIZE, &r.max_shard_size, "SIZE",
          "re-shard (default: as the source)"},

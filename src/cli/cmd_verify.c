@@ -180,6 +180,8 @@ static int run(struct cli *cli, int argc, char **argv)
     const char *junit = NULL;
     const struct cli_option options[] = {
         {"source", 0, CLI_TEXT, &o.source, "SRC", "compare with the source as well"},
+        {"calibration", 0, CLI_TEXT, &o.calibration, "FILE",
+         "with --source: derive error-compensated codes again"},
         {"lock", 0, CLI_TEXT, &o.lock_file, "FILE",
          "fail (4) if more is quantized than FILE allows"},
         {"junit", 0, CLI_TEXT, &junit, "FILE", "write the checks as JUnit XML"},

@@ -12,9 +12,12 @@ const struct cli_command *const cli_commands[] = {
     &cli_cmd_inspect,
     &cli_cmd_dequantize,
     &cli_cmd_families,
-    &cli_command_compare,
+    &cli_cmd_compare,
     &cli_cmd_calibrate,
     &cli_cmd_eval,
+    &cli_cmd_drift,
+    &cli_cmd_sweep,
+    &cli_cmd_gate,
     NULL,
 };
 /* clang-format on */

@@ -85,8 +85,7 @@ static void report_engines(struct cli *cli, const struct fp8q_plan *plan)
     if (family->lerobot)
         cli_print(cli,
                   "  note: a LeRobot policy needs an own runtime for FP8, or `fp8q dequantize`\n");
-    if (plan->options.scale_fmt == FP8Q_SCALE_F32 &&
-        plan->options.select.scheme == FP8Q_SCHEME_BLOCK)
+    if (plan->options.scale_fmt == FP8Q_SCALE_F32 && fp8q_plan_has_scheme(plan, FP8Q_SCHEME_BLOCK))
         cli_print(
             cli,
             "  note: engines that requantize F32 scales to powers of two at load time (Blackwell,\n"

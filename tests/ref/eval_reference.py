@@ -179,6 +179,36 @@ def biased(config):
     config["rope_parameters"]["rope_theta"] = 1e6
 
 
+# ---------------------------------------------------------------- statistics
+
+@torch.no_grad()
+def statistics(checkpoint, module, inputs):
+    """What `fp8q calibrate` must write for one input, the first 6 channels of it, by a hook."""
+    kind = Qwen2_5_VLForConditionalGeneration if "vl" in checkpoint else AutoModelForCausalLM
+    model = kind.from_pretrained(CHECKPOINTS / checkpoint, dtype=torch.float32, attn_implementation="eager").eval()
+    seen = []
+    (layer,) = [m for n, m in model.named_modules() if n.endswith(module)]
+    layer.register_forward_pre_hook(lambda m, a: seen.append(a[0][0].double()))
+    samples = load_samples(inputs)
+    log_probs(model, samples)
+    held = [torch.arange(len(x)) // 64 % 4 == 3 for x in seen]  # fewer than 4 samples: every fourth run of 64
+    x, held = torch.cat(seen), torch.cat(held)
+    modality = torch.cat([s.get("modality", torch.zeros(len(v), dtype=torch.uint8)) for s, v in zip(samples, seen)])
+    unit = x / x.norm(dim=1, keepdim=True)
+    tiles = torch.cat([t.abs().amax(1) for t in x.split(128, 1)])
+    bins = torch.floor(torch.log2(tiles)).clamp(-40, 23).long() + 40
+    groups = range(int(modality.max()) + 1)
+    return {"checkpoint": checkpoint, "module": module, "inputs": inputs,
+            "count": [int((modality == g).sum()) for g in groups],
+            "sum": [x[modality == g].sum(0)[:6].tolist() for g in groups],
+            "sumsq": [(x[modality == g] ** 2).sum(0)[:6].tolist() for g in groups],
+            "absmax": [x[modality == g].abs().amax(0)[:6].tolist() for g in groups],
+            "hblk_count": [int((~held).sum()), int(held.sum())],
+            "hblk": (unit[~held, :6].T @ unit[~held, :6]).flatten().tolist(),
+            "hblk_held": (unit[held, :6].T @ unit[held, :6]).flatten().tolist(),
+            "amax_hist": torch.bincount(bins, minlength=64).tolist()}
+
+
 def main():
     OUT.mkdir(exist_ok=True)
     make_inputs()
@@ -205,7 +235,13 @@ def main():
                  rope(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                       original_max_position_embeddings=64)),
     ]
-    (OUT / "reference.json").write_text(json.dumps({"format": "eval-reference/1", "cases": cases}, indent=0) + "\n")
+    calibration = [
+        statistics("llama-untied", "layers.1.mlp.down_proj", "text.inputs.safetensors"),
+        statistics("llama-untied", "layers.0.self_attn.q_proj", "text.inputs.safetensors"),
+        statistics("qwen2.5-vl-new", "layers.0.mlp.gate_proj", vl),
+    ]
+    (OUT / "reference.json").write_text(
+        json.dumps({"format": "eval-reference/1", "cases": cases, "calibration": calibration}, indent=0) + "\n")
 
 
 if __name__ == "__main__":
