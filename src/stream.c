@@ -183,6 +183,8 @@ static int end_output(struct stream *s, uint32_t shard, struct fp8q_error *err)
     if (s->plan->options.scales == FP8Q_SCALES_INLINE)
         FP8Q_TRY(write_inline_scales(s, shard, err));
     FP8Q_TRY(fp8q_fsync(f->fd, f->path, err));
+    if (s->sources.outgrows_memory)
+        fp8q_drop_cache(f->fd, 0, 0);
     FP8Q_TRY(fp8q_close(&f->fd, f->path, err));
     FP8Q_TRY(fp8q_record_write(s->plan, shard, s->options->record_dir, &s->results,
                                s->scales[shard], err));
@@ -291,8 +293,11 @@ static int write_pending(struct stream *s, struct worker *w, bool wait, struct f
         if (flush)
             f->unflushed = 0;
         pthread_mutex_unlock(&f->writer);
-        if (flush)
+        if (flush) {
+            const struct fp8q_tensor *t = &s->plan->ckpt->tensors[next->job.piece->source];
             fp8q_start_writeback(next->job.dst_fd, 0, 0);
+            fp8q_files_passed(&s->sources, t->shard, t->offset);
+        }
         if (status == FP8Q_OK)
             status = end_stripe(s, next, err);
     }
