@@ -71,11 +71,8 @@ const struct fp8q_tensor *fp8q_scale_owner(const struct fp8q_ckpt *ckpt, const c
         size_t end = strlen(kinds[i].ending);
         if (len <= end || strcmp(name + len - end, kinds[i].ending) != 0)
             continue;
-        struct fp8q_text owner = {0};
-        fp8q_text_add(&owner, name, len - end);
-        fp8q_text_puts(&owner, kinds[i].of_owner);
-        const struct fp8q_tensor *t = owner.failed ? NULL : fp8q_ckpt_find(ckpt, owner.data);
-        fp8q_text_reset(&owner);
+        const struct fp8q_tensor *t =
+            fp8q_ckpt_find_joined(ckpt, name, len - end, kinds[i].of_owner);
         if (t && t->dtype == FP8Q_F8_E4M3)
             return t;
     }
@@ -203,40 +200,44 @@ static void decide_shape(const struct context *c, const struct fp8q_tensor *t,
     }
 }
 
-static void decide(const struct context *c, const struct fp8q_tensor *t, struct fp8q_decision *d)
+static int decide(const struct context *c, const struct fp8q_tensor *t, struct fp8q_decision *d,
+                  struct fp8q_error *err)
 {
     enum fp8q_float from;
     bool is_fp8 = t->dtype == FP8Q_F8_E4M3;
     *d = (struct fp8q_decision){.reason = FP8Q_WHY_UNCLASSIFIED};
     if (fp8q_scale_owner(c->ckpt, t->name)) {
         d->reason = FP8Q_WHY_SCALE;
-        return;
+        return FP8Q_OK;
     }
     if (fp8q_role(c->selection->family, t->name, t->ndim, &d->reason, &d->tower))
-        return;
+        return FP8Q_OK;
     if (is_fp8 && !c->options->requantize) {
         d->reason = FP8Q_WHY_ALREADY_FP8;
-        return;
+        return FP8Q_OK;
     }
     if (!fp8q_float_of(t->dtype, &from) && !is_fp8) {
         d->reason = FP8Q_WHY_NOT_FLOAT;
-        return;
+        return FP8Q_OK;
     }
     d->reason = FP8Q_WHY_UNCLASSIFIED;
     if (decide_stack(c, t, d)) {
         decide_shape(c, t, d);
-        return;
+        return FP8Q_OK;
     }
     if (t->ndim != 2 || !is_weight_name(t->name))
-        return;
+        return FP8Q_OK;
     char *module = strndup(t->name, fp8q_module_len(t->name));
-    d->linear = module && fp8q_family_linear(c->selection->family, module, &d->group);
+    if (!module)
+        return fp8q_fail_nomem(err);
+    d->linear = fp8q_family_linear(c->selection->family, module, &d->group);
     free(module);
     if (!d->linear)
-        return;
+        return FP8Q_OK;
     d->quantize = true;
     d->reason = d->group.expert ? FP8Q_WHY_EXPERT : FP8Q_WHY_BACKBONE;
     decide_shape(c, t, d);
+    return FP8Q_OK;
 }
 
 /* Kept by a rule that --include or --no-default-ignore can lift: a 2-D float weight of a linear. */
@@ -506,7 +507,7 @@ int fp8q_select(const struct fp8q_ckpt *ckpt, const struct fp8q_select_options *
     struct fp8q_pattern_set *set = NULL;
     int status = warn_about_family(&c, err);
     for (size_t i = 0; i < ckpt->n_tensors && status == FP8Q_OK; i++)
-        decide(&c, &ckpt->tensors[i], &s->decisions[i]);
+        status = decide(&c, &ckpt->tensors[i], &s->decisions[i], err);
     if (status == FP8Q_OK)
         status = fp8q_pattern_set_create(options, &set, err);
     if (status == FP8Q_OK)

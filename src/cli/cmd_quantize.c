@@ -116,12 +116,11 @@ static int write_lock(struct cli *cli, const char *path, const struct fp8q_plan 
     return status;
 }
 
-static int convert(struct cli *cli, const struct words *w, const struct fp8q_request *r,
-                   const struct fp8q_plan *plan, struct fp8q_convert_options *o)
+static int convert(struct cli *cli, const struct words *w, const struct fp8q_plan *plan,
+                   struct fp8q_convert_options *o)
 {
     struct fp8q_convert_result result;
     struct fp8q_progress progress = {cli_progress, cli};
-    o->request = r;
     o->progress = &progress;
     o->overwrite = w->overwrite;
     o->resume = w->resume;
@@ -140,6 +139,7 @@ static int plan_and_convert(struct cli *cli, const struct words *w, struct fp8q_
     struct fp8q_ckpt *ckpt = NULL, *like = NULL;
     struct fp8q_plan *plan = NULL;
     char *default_destination = NULL;
+    bool complete = false;
     int status = fp8q_ckpt_open(r->source, &ckpt, &cli->warnings, &cli->error);
     if (status == FP8Q_OK && r->like)
         status = fp8q_ckpt_open(r->like, &like, &cli->warnings, &cli->error);
@@ -162,13 +162,19 @@ static int plan_and_convert(struct cli *cli, const struct words *w, struct fp8q_
         fp8q_jsonw_bool(&cli->json, "dry_run", w->dry_run);
         cli_report_plan_json(cli, plan);
         status = fp8q_plan_check(plan, &cli->error);
-        if (status == FP8Q_OK &&
-            !w->dry_run) /* before the plan is printed as if it would be done */
+        o->request = r;
+        if (status == FP8Q_OK && w->resume && !w->dry_run && !o->n_parts)
+            status = fp8q_convert_complete(plan, o, &complete, &cli->error);
+        if (status == FP8Q_OK && !w->dry_run &&
+            !complete) /* before the plan is printed as if it would be done */
             status = fp8q_outdir_check(ckpt, o->destination, w->overwrite, &cli->error);
-        if (status == FP8Q_OK || w->dry_run)
+        if ((status == FP8Q_OK && !complete) || w->dry_run)
             cli_report_plan(cli, plan);
-        if (status == FP8Q_OK && !w->dry_run)
-            status = convert(cli, w, r, plan, o);
+        if (complete)
+            cli_print(cli, "%s is complete already: same source, options and version\n",
+                      o->destination);
+        if (status == FP8Q_OK && !w->dry_run && !complete)
+            status = convert(cli, w, plan, o);
     }
     fp8q_plan_destroy(plan);
     fp8q_ckpt_close(like);
