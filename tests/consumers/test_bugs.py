@@ -436,11 +436,12 @@ class Bugs(Case):
     def test_O41_name_without_blocks(self):
         """One scale a tensor: vLLM and SGLang rename nothing then, and other readers are warned of."""
         path = make({DOWN: normal(256, 128)}, LLAMA)
-        out = quantized(path, "--scheme", "FP8")
+        out = quantized(path, "--scheme", "FP8", "--format", "fp8")
         self.equal(sorted(read(out)), [DOWN, DOWN + "_scale"], "names")
         self.check("weight_block_size" not in quantization(out), "no block size")
-        _, answer = fp8q_json("quantize", path, "--dry-run", "--scheme", "FP8")
+        _, answer = fp8q_json("quantize", path, "--dry-run", "--scheme", "FP8", "--format", "fp8")
         self.check(any(w["id"] == "scheme-format" for w in answer["warnings"]), "warning")
+        self.equal(quantization(quantized(path, "--scheme", "FP8"))["quant_method"], "compressed-tensors", "default")
         by_row = quantization(quantized(path, "--scheme", "FP8_DYNAMIC"))
         self.equal(by_row["quant_method"], "compressed-tensors", "rows cannot be said in the fp8 dialect")
 

@@ -13,7 +13,7 @@ FOREIGN = ("deepseek-v3-fp8", "qwen3-fp8-ct")
 NOTHING = ("smolvla", "smolvlm-ragged", "gpt-oss", "unknown-family")
 CT = "--format", "compressed-tensors"
 FORMATS = ((), ("--scales", "inline"), ("--scale-fmt", "ue8m0"), CT, (*CT, "--scheme", "FP8_DYNAMIC"),
-           (*CT, "--scheme", "FP8"), (*CT, "--ragged", "per-channel"), ("--ragged", "quantize"), ("--scheme", "FP8"))
+           (*CT, "--scheme", "FP8"), (*CT, "--ragged", "per-channel"), ("--ragged", "quantize"), ("--scheme", "FP8", "--format", "fp8"))
 DTYPES = {"bf16": BF16, "f16": F16, "f32": F32}
 
 
@@ -203,7 +203,7 @@ class Verify(Case):
     def test_other_schemes(self):
         for name in ("llama-untied", "qwen3-moe", "qwen3.5-moe", "qwen3-vl-moe"):
             for options in ((*CT, "--scheme", "FP8_DYNAMIC"), (*CT, "--scheme", "FP8"), (*CT, "--ragged", "per-channel"),
-                            ("--ragged", "quantize"), ("--scheme", "FP8"), ("--max-shard-size", "300kB")):
+                            ("--ragged", "quantize"), ("--scheme", "FP8", "--format", "fp8"), ("--max-shard-size", "300kB")):
                 out = quantized(source_of(name), *options)
                 self.passes(out)
                 self.passes(out, "--source", checkpoint(name))
