@@ -224,15 +224,19 @@ int fp8q_plan_check(const struct fp8q_plan *plan, struct fp8q_error *err)
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-static int check_options(const struct fp8q_plan_options *o, struct fp8q_warnings *warnings,
+static int check_options(const struct fp8q_plan *plan, struct fp8q_warnings *warnings,
                          struct fp8q_error *err)
 {
+    const struct fp8q_plan_options *o = &plan->options;
     bool channel =
         o->select.scheme == FP8Q_SCHEME_CHANNEL || o->select.ragged == FP8Q_RAGGED_CHANNEL;
     if (channel && o->format == FP8Q_FORMAT_FP8)
         return fp8q_fail(err, FP8Q_E_ARG, "scheme-format",
                          "per-channel scales cannot be said in the fp8 dialect: use --format "
                          "compressed-tensors");
+    if (o->max_shard_size && !plan->ckpt->is_dir)
+        return fp8q_fail(err, FP8Q_E_ARG, "max-shard-size",
+                         "--max-shard-size: the source is one file, and so is its output");
     if (o->scale_fmt == FP8Q_SCALE_UE8M0 && o->select.scheme != FP8Q_SCHEME_BLOCK)
         return fp8q_fail(err, FP8Q_E_ARG, "scheme-scale-fmt",
                          "--scale-fmt ue8m0 is defined for blocks only");
@@ -282,7 +286,7 @@ static int build(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct 
 {
     bool known;
     const char *type;
-    FP8Q_TRY(check_options(&plan->options, warnings, err));
+    FP8Q_TRY(check_options(plan, warnings, err));
     if (plan->options.dequantize) {
         plan->selection.family = fp8q_family_of(plan->ckpt->config, &type, &known);
         plan->selection.decisions =
