@@ -8,5 +8,5 @@ run fp8q dequantize back again
 run fp8q quantize data/checkpoints/bare-file/model.safetensors m.safetensors -q
 run fp8q dequantize m.safetensors n.safetensors --dtype f16
 run fp8q inspect n.safetensors
-grep -c quantization_config back/config.json
+grep -c quantization_config back/config.json || true
 ls
