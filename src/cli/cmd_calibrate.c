@@ -38,7 +38,8 @@ static int collect(struct cli *cli, const char *path, const struct args *args, s
     FP8Q_TRY(fp8q_inputs_check(&s->inputs, &s->model, err));
     FP8Q_TRY(
         fp8q_fingerprint(s->ckpt, options.n_threads, &progress, &options.source_fingerprint, err));
-    return fp8q_calibrate(&s->model, &s->inputs, &options, args->out, args->overwrite, err);
+    FP8Q_TRY(fp8q_calibrate(&s->model, &s->inputs, &options, args->out, args->overwrite, err));
+    return fp8q_ckpt_unchanged(s->ckpt, err);
 }
 
 static int report(struct cli *cli, const char *out)
