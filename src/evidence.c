@@ -46,9 +46,10 @@ void fp8q_time_format(int64_t seconds, char text[FP8Q_TIME_TEXT])
         year++;
     while (month < 12 && days_from_date(year, month + 1, 1) <= days)
         month++;
-    snprintf(text, FP8Q_TIME_TEXT, "%04d-%02d-%02dT%02d:%02d:%02dZ", year, month,
-             (int)(days - days_from_date(year, month, 1)) + 1, (int)(rest / 3600),
-             (int)(rest / 60 % 60), (int)(rest % 60));
+    unsigned day = (unsigned)(days - days_from_date(year, month, 1)) + 1, second = (unsigned)rest;
+    /* The remainders change nothing; they show the compiler that the text fits.  */
+    snprintf(text, FP8Q_TIME_TEXT, "%04u-%02u-%02uT%02u:%02u:%02uZ", (unsigned)year % 10000,
+             (unsigned)month % 100, day % 100, second / 3600 % 100, second / 60 % 60, second % 60);
 }
 
 /* @n digits at *@at, which moves on; -1 if there are other characters.  */

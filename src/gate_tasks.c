@@ -63,7 +63,7 @@ static bool lower_is_better(const struct task_check *c)
 static int add_loss(const struct task_check *c, struct fp8q_interval loss, double base,
                     double quant, uint64_t n, const uint64_t *pairs, const char *method)
 {
-    char message[400], needed[80] = "";
+    char message[500], needed[80] = "", split[100] = "";
     double margin = margin_for(c, base);
     if (isnan(margin))
         return add_verdict(c, FP8Q_VERDICT_MISSING, "the policy sets no margin for this task");
@@ -78,10 +78,14 @@ static int add_loss(const struct task_check *c, struct fp8q_interval loss, doubl
     if (check.n_needed)
         snprintf(needed, sizeof(needed), "; about %llu would decide",
                  (unsigned long long)check.n_needed);
+    if (pairs)
+        snprintf(split, sizeof(split), ", %llu lost and %llu won (McNemar p %.2g)",
+                 (unsigned long long)pairs[0], (unsigned long long)pairs[1],
+                 fp8q_mcnemar(pairs[0], pairs[1]));
     snprintf(message, sizeof(message),
-             "%s: base %.6g, quantized %.6g; loss %.4g [%.4g, %.4g], margin %.4g, %llu items%s",
+             "%s: base %.6g, quantized %.6g; loss %.4g [%.4g, %.4g], margin %.4g, %llu items%s%s",
              c->task->base->metric, base, quant, loss.estimate, loss.low, loss.high, margin,
-             (unsigned long long)n, needed);
+             (unsigned long long)n, split, needed);
     return add(c, check, "", message);
 }
 

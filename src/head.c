@@ -114,6 +114,8 @@ static int finish(const struct pass *p, struct fp8q_token_score *const *scores, 
             s->kld = b > 0 ? r->cross / ref->sum - z + y : 0.0;
             s->margin = (double)ref->max - (double)ref->second;
             s->top = r->top;
+            if (s->kld < 0) /* rounding, where the two are all but equal */
+                s->kld = 0;
             if (!isfinite(s->nll) || !isfinite(s->kld))
                 return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite",
                                  "a logit of scored token %zu is NaN or infinite", at + t);

@@ -194,8 +194,12 @@ int fp8q_request_state(const struct fp8q_plan *plan, const struct fp8q_request *
 {
     struct fp8q_jsonw w = {.indent = 1};
     uint32_t calibration = 0;
-    if (request->calibration)
-        FP8Q_TRY(fp8q_file_crc32(request->calibration, &calibration, err));
+    if (request->calibration &&
+        fp8q_file_crc32(request->calibration, &calibration, err) != FP8Q_OK) {
+        if (err) /* a calibration that is not there is missing evidence */
+            err->status = FP8Q_E_EVIDENCE;
+        return FP8Q_E_EVIDENCE;
+    }
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_jsonw_string(&w, "fp8q", FP8Q_VERSION);
     fp8q_jsonw_uint(&w, "calibration_crc32", calibration);

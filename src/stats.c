@@ -153,9 +153,16 @@ static double difference_p_value(uint64_t n, uint64_t base_only, uint64_t quant_
     return worst + missed;
 }
 
+enum { EXACT_PAIRS = 100000 };
+
 static double paired_upper(uint64_t n, uint64_t base_only, uint64_t quant_only, double tail)
 {
     double low = ((double)base_only - (double)quant_only) / (double)n, high = 1;
+    if (n > EXACT_PAIRS) {
+        double share = fp8q_proportion(base_only + quant_only, n, tail / 20).high;
+        high = low - fp8q_normal_quantile(tail * 9 / 10) * sqrt((share - low * low) / (double)n);
+        return high < 1 ? high : 1;
+    }
     if (difference_p_value(n, base_only, quant_only, tail, high) > tail)
         return high;
     while (high - low > 1e-9) {
@@ -200,6 +207,8 @@ struct fp8q_interval fp8q_unpaired_means(double base, double base_se, double qua
 }
 
 /* ---- bootstrap ----------------------------------------------------------------------------- */
+
+#define MAX_DRAWS UINT64_C(1000000000) /* some seconds */
 
 struct cluster {
     uint64_t key;
@@ -293,6 +302,8 @@ int fp8q_bootstrap_mean(const double *values, const uint64_t *clusters, size_t n
     for (size_t i = 0; i < n; i++)
         sum += values[i];
     size_t count = make_clusters(items, values, clusters, n);
+    if (resamples > 1000 && (uint64_t)resamples * count > MAX_DRAWS)
+        resamples = MAX_DRAWS / count > 1000 ? (uint32_t)(MAX_DRAWS / count) : 1000;
     for (uint32_t i = 0; i < resamples; i++)
         means[i] = resampled_mean(items, count, &seed);
     qsort(means, resamples, sizeof(*means), compare_doubles);

@@ -157,9 +157,13 @@ static int read_any(struct fp8q_task_reader *r, const char *text, size_t len)
         return fp8q_task_csv(r, text, len);
     }
     struct fp8q_json *root;
+    struct fp8q_error err; /* a JSONL file is no document: that is no error yet */
     bool known = false;
-    if (fp8q_json_parse(text, len, FP8Q_JSON_PYTHON, r->what, &root, NULL) == FP8Q_OK) {
-        int status = read_document(r, root, &known);
+    int status = fp8q_json_parse(text, len, FP8Q_JSON_PYTHON, r->what, &root, &err);
+    if (status == FP8Q_E_NOMEM)
+        return fp8q_fail_nomem(r->err);
+    if (status == FP8Q_OK) {
+        status = read_document(r, root, &known);
         fp8q_json_free(root);
         FP8Q_TRY(status);
     }

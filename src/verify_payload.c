@@ -2,6 +2,7 @@
  *
  * verify_payload.c - every byte of an output: checksums, codes and scales, without a source.
  */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,7 +187,8 @@ static int run_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error
                      buffer);
     }
     if (p->options->progress)
-        p->options->progress->update(p->options->progress->ctx, "verify", p->done += n,
+        p->options->progress->update(p->options->progress->ctx, "verify",
+                                     atomic_fetch_add(&p->done, n) + n,
                                      p->report->ckpt->data_bytes);
     return fp8q_files_release(&p->files, t->shard, err);
 }

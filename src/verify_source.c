@@ -4,6 +4,7 @@
  * derived again.
  */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -404,10 +405,10 @@ static int run_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error
         FP8Q_TRY((p->kind == FP8Q_OUT_CODES ? check_quantized : check_float)(c, w, p, task, src_fd,
                                                                              dst_fd, err));
     }
+    uint64_t n = s->size_bytes / p->n_stripes;
     if (c->options->progress)
         c->options->progress->update(c->options->progress->ctx, "verify against the source",
-                                     c->done += s->size_bytes / p->n_stripes,
-                                     c->plan->ckpt->data_bytes);
+                                     atomic_fetch_add(&c->done, n) + n, c->plan->ckpt->data_bytes);
     FP8Q_TRY(fp8q_files_release(&c->sources, s->shard, err));
     return fp8q_files_release(&c->outputs, t->shard, err);
 }

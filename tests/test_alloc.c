@@ -7,7 +7,10 @@
 #include "support.h"
 
 #include "checkpoint.h"
+#include "compare.h"
+#include "gate.h"
 #include "io.h"
+#include "tokenizer.h"
 
 static long allowed = -1; /* allocations until the one that fails; -1: none fails */
 static bool failed;
@@ -136,11 +139,95 @@ static void writing(void **state)
     fail_each_allocation(splice_text, "");
 }
 
+static int tokenize(const char *path, struct fp8q_error *err)
+{
+    static const char text[] = "caf\xc3\xa9 e\xcc\x81 \xff <|a|> 12";
+    struct fp8q_tokenizer *tokenizer;
+    struct fp8q_ids ids = {0};
+    int status = fp8q_tokenizer_open(path, &tokenizer, err);
+    assert_int_equal(tokenizer != NULL, status == FP8Q_OK);
+    if (status == FP8Q_OK)
+        status = fp8q_tokenizer_encode(tokenizer, text, sizeof(text) - 1, &ids, err);
+    fp8q_ids_reset(&ids);
+    fp8q_tokenizer_close(tokenizer);
+    return status;
+}
+
+static int compare_formats(const char *path, struct fp8q_error *err)
+{
+    struct fp8q_ckpt *ckpt;
+    struct fp8q_compare result;
+    const struct fp8q_compare_options options = {.kernel = fp8q_kernel_select(NULL), .threads = 1};
+    FP8Q_TRY(fp8q_ckpt_open(path, &ckpt, NULL, err));
+    int status = fp8q_compare(ckpt, &options, &result, err);
+    fp8q_compare_reset(&result);
+    fp8q_ckpt_close(ckpt);
+    return status;
+}
+
+static int read_evidence(const char *path, struct fp8q_error *err)
+{
+    struct fp8q_evidence evidence;
+    struct fp8q_policy policy;
+    struct fp8q_gate gate;
+    FP8Q_TRY(fp8q_evidence_read(path, &evidence, err));
+    fp8q_policy_default(&policy);
+    const struct fp8q_gate_request request = {.policy = &policy,
+                                              .evidence = &evidence,
+                                              .n_evidence = 1,
+                                              .baselines = &evidence,
+                                              .n_baselines = 1,
+                                              .now = evidence.created};
+    int status = fp8q_gate(&request, &gate, err);
+    fp8q_gate_reset(&gate);
+    fp8q_evidence_reset(&evidence);
+    return status;
+}
+
+static int read_policy(const char *path, struct fp8q_error *err)
+{
+    struct fp8q_policy policy;
+    int status = fp8q_policy_read(path, &policy, err);
+    fp8q_policy_reset(&policy);
+    return status;
+}
+
+static int judge_task(const char *path, struct fp8q_error *err)
+{
+    struct fp8q_task_result result;
+    struct fp8q_policy policy;
+    struct fp8q_gate gate;
+    FP8Q_TRY(fp8q_task_read(path, "gsm8k", NULL, &result, err));
+    fp8q_policy_default(&policy);
+    policy.resamples = 100;
+    const struct fp8q_gate_task task = {"gsm8k", &result, &result};
+    const struct fp8q_gate_request request = {.policy = &policy, .tasks = &task, .n_tasks = 1};
+    int status = fp8q_gate(&request, &gate, err);
+    fp8q_gate_reset(&gate);
+    fp8q_task_reset(&result);
+    return status;
+}
+
+static void judging(void **state)
+{
+    (void)state;
+    static const char *const tasks[] = {"lm-results",    "lm-samples", "lerobot-episodes",
+                                        "lerobot-tasks", "csv",        "jsonl",
+                                        "logprobs",      "vllm",       "sglang"};
+    fail_each_allocation(tokenize, data_path("tokenizer/tiny"));
+    fail_each_allocation(compare_formats, data_path("checkpoints/qwen2"));
+    fail_each_allocation(read_evidence, data_path("../fuzz/seeds/gate/evidence"));
+    fail_each_allocation(read_policy, data_path("../fuzz/seeds/gate/policy"));
+    for (size_t i = 0; i < sizeof(tasks) / sizeof(*tasks); i++)
+        fail_each_allocation(judge_task, data_path("../fuzz/seeds/gate/%s", tasks[i]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opening_a_checkpoint),
         cmocka_unit_test(writing),
+        cmocka_unit_test(judging),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

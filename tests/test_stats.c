@@ -92,6 +92,16 @@ static void the_paired_bound_holds_what_it_promises(void **state)
     }
 }
 
+/* Where the normal distribution takes over, it gives what the sums gave.  */
+static void exact_and_normal_bounds_meet(void **state)
+{
+    (void)state;
+    struct fp8q_interval exact = fp8q_paired_binary(100000, 2600, 2400, 0.05);
+    struct fp8q_interval normal = fp8q_paired_binary(100001, 2600, 2400, 0.05);
+    assert_true(fabs(normal.high - exact.high) < 0.01 * (exact.high - exact.estimate));
+    assert_true(fabs(normal.low - exact.low) < 0.01 * (exact.estimate - exact.low));
+}
+
 static void bootstrap_is_seeded_and_near_scipy(void **state)
 {
     (void)state;
@@ -150,6 +160,7 @@ int main(void)
         cmocka_unit_test(distributions_equal_scipy),
         cmocka_unit_test(intervals_equal_scipy_and_statsmodels),
         cmocka_unit_test(the_paired_bound_holds_what_it_promises),
+        cmocka_unit_test(exact_and_normal_bounds_meet),
         cmocka_unit_test(bootstrap_is_seeded_and_near_scipy),
         cmocka_unit_test(ratio_and_sample_size),
     };

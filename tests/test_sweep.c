@@ -21,6 +21,7 @@ static void open_fixture(struct fixture *f, const char *checkpoint)
     assert_ok(fp8q_model_open(f->ckpt, &f->model, &err), &err);
     assert_ok(fp8q_inputs_open(data_path("eval/text.inputs.safetensors"), &f->inputs, NULL, &err),
               &err);
+    assert_ok(fp8q_inputs_truncate(&f->inputs, 2, &err), &err);
 }
 
 static void close_fixture(struct fixture *f)
@@ -134,7 +135,7 @@ static void other_units_and_nothing_to_quantize(void **state)
     sweep(&f, &options, &s);
     assert_int_equal(s.n_units, 11);
     fp8q_sweep_reset(&s);
-    f.inputs.n_samples = 3;
+    f.inputs.n_samples = 2;
     close_fixture(&f);
     open_fixture(&f, "qwen3-fp8-ct");
     assert_failed(fp8q_sweep_run(&f.model, &f.inputs, &options, &s, &err), FP8Q_E_ARG, &err,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * make_checkpoint.c - makes checkpoints of real architectures without Python, for the demo, tests and benchmarks.
+ * make_checkpoint.c - makes checkpoints of real architectures without Python, for the demo, tests
+ * and benchmarks.
  *
  *     make_checkpoint KIND PATH
  *
@@ -9,12 +10,14 @@
  *       file-2gb        the same tensors in one file
  *       size=MB         Llama-like layers in one file of about that size
  *       shards=N,MB     Llama-like, N shards of MB each
+ *       embeds=T,H      8 samples of T embeddings of width H that are much alike, to calibrate on
  *       many=N          N shards of 33 kB with one tensor each
  *       sparse=N,MB     as shards=N,MB, data sparse (reads as zeros)
  *       vl-3b           Qwen2.5-VL-3B: all headers, data sparse (reads as zeros)
  *       deepseek-v3     DeepSeek-V3 in BF16: 163 shards, some 46,000 tensors, data sparse
  *
- * Values are about normal(0, 0.02) with some outliers, from a fixed seed: the same bytes everywhere.
+ * Values are about normal(0, 0.02) with some outliers, from a fixed seed: the same bytes
+ * everywhere.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -39,7 +42,7 @@ struct tensor {
 struct maker {
     struct tensor *tensors;
     size_t n, cap, n_shards;
-    bool sparse;
+    bool sparse, alike;               /* data left out; rows near a line */
     uint64_t shard_limit, shard_used; /* bytes; a new shard begins beyond */
     uint64_t seed;
 };
@@ -76,7 +79,8 @@ static void add(struct maker *m, const char *prefix, const char *name, uint32_t 
     m->n++;
 }
 
-static void matrix(struct maker *m, const char *prefix, const char *name, uint64_t rows, uint64_t cols)
+static void matrix(struct maker *m, const char *prefix, const char *name, uint64_t rows,
+                   uint64_t cols)
 {
     add(m, prefix, name, 2, rows, cols, 0, 0, 0);
 }
@@ -215,7 +219,8 @@ static uint16_t bf16(float x)
 static uint16_t random_weight(uint64_t *state)
 {
     uint64_t r = next_random(state);
-    float sum = (float)((r & 0xFFFF) + (r >> 16 & 0xFFFF) + (r >> 32 & 0xFFFF) + (r >> 48)) - 131070.0f;
+    float sum =
+        (float)((r & 0xFFFF) + (r >> 16 & 0xFFFF) + (r >> 32 & 0xFFFF) + (r >> 48)) - 131070.0f;
     float x = sum * (0.02f / 37837.0f);
     return bf16((r & 0xFFF) == 0 ? x * 20 : x);
 }
@@ -240,6 +245,32 @@ static void write_values(const struct maker *m, int fd, const char *path, const 
     }
 }
 
+/* Rows that lie near a line: what a calibration of correlated inputs needs.  */
+static void write_alike(const struct maker *m, int fd, const char *path, const struct tensor *t,
+                        uint64_t offset)
+{
+    struct fp8q_error err = {0};
+    uint64_t state = m->seed, n = t->shape[0] * t->shape[1];
+    uint16_t *values = fp8q_array(n, sizeof(*values));
+    float *line = fp8q_array(t->shape[1], sizeof(*line));
+    if (!values || !line)
+        die("out of memory");
+    for (uint64_t i = 0; i < t->shape[1]; i++)
+        line[i] = (float)(next_random(&state) % 2001) / 1000 - 1;
+    for (const char *c = t->name; *c; c++)
+        state = state * 31 + (unsigned char)*c;
+    for (uint64_t r = 0; r < t->shape[0]; r++) {
+        float along = (float)(next_random(&state) % 2001) / 1000 - 1;
+        for (uint64_t i = 0; i < t->shape[1]; i++)
+            values[r * t->shape[1] + i] =
+                bf16(along * line[i] + ((float)(next_random(&state) % 2001) / 1000 - 1) * 0.05f);
+    }
+    if (fp8q_pwrite(fd, values, (size_t)n * 2, offset, path, &err) != FP8Q_OK)
+        die(err.message);
+    free(line);
+    free(values);
+}
+
 static void write_shard(const struct maker *m, size_t shard, const char *path)
 {
     struct fp8q_error err = {0};
@@ -252,7 +283,8 @@ static void write_shard(const struct maker *m, size_t shard, const char *path)
     for (size_t i = 0; i < m->n && entries; i++)
         if (m->tensors[i].shard == shard) {
             struct tensor *t = &m->tensors[i];
-            entries[n++] = (struct fp8q_st_tensor){t->name, t->shape, end, end + bytes_of(t), t->ndim, t->dtype};
+            entries[n++] = (struct fp8q_st_tensor){t->name,           t->shape, end,
+                                                   end + bytes_of(t), t->ndim,  t->dtype};
             end += bytes_of(t);
         }
     if (!entries || fp8q_st_emit(entries, n, &format, 1, 0, &header, &err) != FP8Q_OK ||
@@ -263,7 +295,8 @@ static void write_shard(const struct maker *m, size_t shard, const char *path)
         die("cannot size a file");
     for (size_t i = 0, k = 0; i < m->n && !m->sparse; i++)
         if (m->tensors[i].shard == shard)
-            write_values(m, fd, path, &m->tensors[i], header.len + entries[k++].begin);
+            (m->alike ? write_alike : write_values)(m, fd, path, &m->tensors[i],
+                                                    header.len + entries[k++].begin);
     if (fp8q_close(&fd, path, &err) != FP8Q_OK)
         die(err.message);
     fp8q_text_reset(&header);
@@ -333,14 +366,18 @@ static void write_checkpoint(struct maker *m, const char *dir, const char *confi
 static const char vl_config[] =
     "{\n  \"architectures\": [\n    \"Qwen2_5_VLForConditionalGeneration\"\n  ],\n"
     "  \"model_type\": \"qwen2_5_vl\",\n  \"hidden_size\": %d,\n  \"num_attention_heads\": %d,\n"
-    "  \"num_key_value_heads\": 2,\n  \"num_hidden_layers\": %d,\n  \"tie_word_embeddings\": true,\n"
-    "  \"torch_dtype\": \"bfloat16\",\n  \"vision_config\": {\n    \"model_type\": \"qwen2_5_vl\"\n  }\n}\n";
+    "  \"num_key_value_heads\": 2,\n  \"num_hidden_layers\": %d,\n  \"tie_word_embeddings\": "
+    "true,\n"
+    "  \"torch_dtype\": \"bfloat16\",\n  \"vision_config\": {\n    \"model_type\": "
+    "\"qwen2_5_vl\"\n  }\n}\n";
 static const char llama_config[] =
     "{\n  \"model_type\": \"llama\",\n  \"hidden_size\": 2048,\n  \"num_attention_heads\": 16,\n"
     "  \"num_key_value_heads\": 2\n}\n";
 static const char deepseek_config[] =
-    "{\n  \"model_type\": \"deepseek_v3\",\n  \"hidden_size\": 7168,\n  \"num_attention_heads\": 128,\n"
-    "  \"num_key_value_heads\": 128,\n  \"moe_intermediate_size\": 2048,\n  \"num_hidden_layers\": 61\n}\n";
+    "{\n  \"model_type\": \"deepseek_v3\",\n  \"hidden_size\": 7168,\n  \"num_attention_heads\": "
+    "128,\n"
+    "  \"num_key_value_heads\": 128,\n  \"moe_intermediate_size\": 2048,\n  \"num_hidden_layers\": "
+    "61\n}\n";
 
 static void llama(struct maker *m, uint64_t megabytes)
 {
@@ -382,6 +419,14 @@ int main(int argc, char **argv)
         m.shard_limit = mb * 1000000;
         llama(&m, n * mb);
         write_checkpoint(&m, path, llama_config);
+    } else if (sscanf(kind, "embeds=%lu,%lu", &n, &mb) == 2) {
+        m.alike = true;
+        for (unsigned i = 0; i < 8; i++) {
+            char prefix[16];
+            snprintf(prefix, sizeof(prefix), "%u.", i);
+            matrix(&m, prefix, "inputs_embeds", n, mb);
+        }
+        write_shard(&m, 0, path);
     } else if (sscanf(kind, "sparse=%lu,%lu", &n, &mb) == 2) {
         m.sparse = true;
         m.shard_limit = mb * 1000000;

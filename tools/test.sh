@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what is needed and runs the tests.  `tools/test.sh PART...` runs single parts:
 #
-#     dev        gcc, Debug, ASan, UBSan, -Werror: all tests
+#     dev        gcc, -O1, ASan, UBSan, -Werror: all tests
+#     O0         gcc, -O0: kernels, blocks and command line
 #     release    gcc, Release: all tests, those with Python too, installation
 #     clang      clang, -O3, -Werror: all tests
 #     tsan       ThreadSanitizer: the tests that use threads
@@ -10,7 +11,7 @@
 #     style      clang-format, no untracked files
 set -eu
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- dev release clang tsan scalar fuzz style
+[ $# -gt 0 ] || set -- dev O0 release clang tsan scalar fuzz style
 tools/install-deps.sh test
 jobs=$(nproc)
 export FP8Q_REQUIRE_KERNELS="${FP8Q_REQUIRE_KERNELS:-scalar}"
@@ -38,6 +39,11 @@ for part in "$@"; do
     dev)
         build dev
         run_tests dev
+        ;;
+    O0)
+        cmake -B build/O0 -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O0 >/dev/null
+        cmake --build build/O0 -j"$jobs" >build/O0.log 2>&1 || { tail -n 50 build/O0.log; exit 1; }
+        run_tests O0 -R 'kernels|block|cli_'
         ;;
     release)
         build release -DFP8Q_PYTHON_TESTS=ON

@@ -105,7 +105,7 @@ static int inspect(struct cli *cli, const char *path)
 
 static int run(struct cli *cli, int argc, char **argv)
 {
-    const struct cli_option options[] = {{NULL}};
+    const struct cli_option options[] = {{.name = NULL}};
     const char *operands[1];
     int code;
     if (!cli_parse(cli, argc, argv, usage, options, operands, 1, 1, &code))

@@ -186,7 +186,7 @@ static int run(struct cli *cli, int argc, char **argv)
          "fail (4) if more is quantized than FILE allows"},
         {"junit", 0, CLI_TEXT, &junit, "FILE", "write the checks as JUnit XML"},
         {"strict", 0, CLI_FLAG, &o.strict, NULL, "warnings fail too"},
-        {NULL}};
+        {.name = NULL}};
     const char *operands[1];
     struct fp8q_verify_report report;
     int code;
