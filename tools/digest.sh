@@ -18,7 +18,7 @@ cd "$work"
 ln -s "$data" data # paths are part of an output
 run() {
     # shellcheck disable=SC2086
-    "$@" $options -q || { echo "failed: $* $options" >&2; exit 1; }
+    "$@" $options -q 2>err.txt || { cat err.txt >&2; echo "failed: $* $options" >&2; exit 1; }
 }
 n=0
 while read -r source more; do
@@ -26,8 +26,8 @@ while read -r source more; do
     to=$n
     case $source in *.safetensors) to=$n.safetensors ;; esac
     # shellcheck disable=SC2086
-    run "$@" quantize "data/checkpoints/$source" $to $more 2>err.txt || { cat err.txt >&2; exit 1; }
-    run "$@" verify $to --source "data/checkpoints/$source" 2>err.txt || { cat err.txt >&2; exit 1; }
+    run "$@" quantize "data/checkpoints/$source" $to $more
+    run "$@" verify $to --source "data/checkpoints/$source"
 done <<'LIST'
 qwen3
 qwen2.5-vl-new --scales inline
@@ -36,10 +36,10 @@ llama-f32 --scale-fmt ue8m0
 phi3 --scheme FP8_DYNAMIC
 llama-f16 --scheme FP8
 llama-untied --max-shard-size 400KB
-smolvla
+qwen3-moe
 bare-file/model.safetensors
 LIST
-run "$@" dequantize 1 back 2>err.txt
-run "$@" dequantize data/checkpoints/deepseek-v3-fp8 back-f32 --dtype f32 2>err.txt
+run "$@" dequantize 1 back
+run "$@" dequantize data/checkpoints/deepseek-v3-fp8 back-f32 --dtype f32
 rm -f err.txt data
 find . -type f | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -d' ' -f1
