@@ -33,11 +33,14 @@ static int channel_sums(const struct fp8q_calib *c, const struct fp8q_calib_site
         return fp8q_fail_nomem(err);
     int status = fp8q_calib_read(c, s, array, values, err);
     for (uint64_t k = 0; k < s->width && status == FP8Q_OK; k++) {
-        out[k] = 0;
+        /* Both, then one of them: gcc 12 for aarch64 cannot compile the choice within the loop.  */
+        double sum = 0, largest = 0;
         for (uint32_t g = 0; g < s->n_groups; g++) {
             double v = (double)values[g * s->width + k];
-            out[k] = array == FP8Q_CALIB_ABSMAX ? fmax(out[k], v) : out[k] + v;
+            sum += v;
+            largest = fmax(largest, v);
         }
+        out[k] = array == FP8Q_CALIB_ABSMAX ? largest : sum;
     }
     free(values);
     return status;
