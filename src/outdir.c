@@ -245,7 +245,8 @@ static int settle_state(struct fp8q_outdir *out, const char *state, enum fp8q_ou
     struct fp8q_error ignored;
     char *data = NULL;
     size_t len = 0;
-    char *path = fp8q_join(out->work, "state.json"), *fresh = fp8q_join(out->work, "state.new");
+    char *path = fp8q_join(out->work, "state.json"),
+         *fresh = fp8q_join_unique(out->work, "state"); /* parts may do this at the same time */
     int status = path && fresh ? FP8Q_OK : fp8q_fail_nomem(err);
     bool there = status == FP8Q_OK && fp8q_read_file(path, UINT64_MAX, &data, &len, &ignored) == 0;
     bool same = there && len == strlen(state) && memcmp(data, state, len) == 0;
@@ -263,11 +264,7 @@ static int settle_state(struct fp8q_outdir *out, const char *state, enum fp8q_ou
     if (status == FP8Q_OK && !same && use != FP8Q_OUTDIR_PART)
         status = remove_leftovers(out, err);
     if (status == FP8Q_OK && !same) {
-        char name[64];
-        snprintf(name, sizeof(name), "state.%ld", (long)getpid());
-        free(fresh);
-        fresh = fp8q_join(out->work, name); /* parts may do this at the same time */
-        status = fresh ? fp8q_write_file(fresh, state, strlen(state), err) : fp8q_fail_nomem(err);
+        status = fp8q_write_file(fresh, state, strlen(state), err);
         if (status == FP8Q_OK)
             status = fp8q_rename(fresh, path, err);
     }
