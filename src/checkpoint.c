@@ -7,7 +7,6 @@
  */
 #include "checkpoint.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -319,8 +318,10 @@ static int add_sidecar(struct fp8q_opening *o, const char *name)
     strcpy(sidecar + len - end, sidecar_ending);
     char *path = fp8q_join(o->ckpt->dir, sidecar);
     const char *const names[] = {name, sidecar};
-    bool there = path && stat(path, &st) == 0;
-    int status = path ? set_shards(o, names, there ? 2 : 1) : fp8q_fail_nomem(o->err);
+    bool there;
+    int status = path ? fp8q_stat(path, &st, &there, o->err) : fp8q_fail_nomem(o->err);
+    if (status == FP8Q_OK)
+        status = set_shards(o, names, there ? 2 : 1);
     free(path);
     free(sidecar);
     return status;
@@ -354,20 +355,15 @@ int fp8q_ckpt_open(const char *path, struct fp8q_ckpt **ckpt_out, struct fp8q_wa
                    struct fp8q_error *err)
 {
     struct fp8q_opening o = {.warnings = warnings, .err = err};
-    struct fp8q_shown shown;
-    struct stat st;
-    int status;
+    bool is_dir;
     *ckpt_out = NULL;
     o.ckpt = fp8q_array(1, sizeof(*o.ckpt));
     if (!o.ckpt)
         return fp8q_fail_nomem(err);
     o.ckpt->path = strdup(path);
-    if (!o.ckpt->path)
-        status = fp8q_fail_nomem(err);
-    else if (stat(path, &st) != 0)
-        status = fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
-    else
-        status = S_ISDIR(st.st_mode) ? open_dir(&o) : open_file(&o);
+    int status = o.ckpt->path ? fp8q_is_dir(path, &is_dir, err) : fp8q_fail_nomem(err);
+    if (status == FP8Q_OK)
+        status = is_dir ? open_dir(&o) : open_file(&o);
     fp8q_index_reset(&o.index);
     fp8q_names_free(o.names, o.n_names);
     if (status == FP8Q_OK)
@@ -405,10 +401,19 @@ void fp8q_ckpt_close(struct fp8q_ckpt *ckpt)
 
 const struct fp8q_tensor *fp8q_ckpt_find(const struct fp8q_ckpt *ckpt, const char *name)
 {
+    return fp8q_ckpt_find_joined(ckpt, name, strlen(name), "");
+}
+
+const struct fp8q_tensor *fp8q_ckpt_find_joined(const struct fp8q_ckpt *ckpt, const char *head,
+                                                size_t head_len, const char *tail)
+{
     size_t from = 0, to = ckpt->n_tensors;
     while (from < to) {
         size_t middle = from + (to - from) / 2;
-        int order = strcmp(name, ckpt->tensors[middle].name);
+        const char *name = ckpt->tensors[middle].name;
+        int order = strncmp(head, name, head_len);
+        if (order == 0)
+            order = strcmp(tail, name + head_len);
         if (order == 0)
             return &ckpt->tensors[middle];
         if (order < 0)
@@ -434,10 +439,8 @@ static int check_same(const struct fp8q_shard *shard, const struct stat *now,
 
 int fp8q_shard_unchanged(const struct fp8q_shard *shard, int fd, struct fp8q_error *err)
 {
-    struct fp8q_shown shown;
     struct stat st;
-    if (fstat(fd, &st) != 0)
-        return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, shard->path));
+    FP8Q_TRY(fp8q_fstat(fd, &st, shard->path, err));
     return check_same(shard, &st, err);
 }
 
@@ -464,9 +467,11 @@ int fp8q_ckpt_unchanged(const struct fp8q_ckpt *ckpt, struct fp8q_error *err)
     struct fp8q_shown shown;
     for (size_t i = 0; i < ckpt->n_shards; i++) {
         struct stat st;
-        if (stat(ckpt->shards[i].path, &st) != 0)
-            return fp8q_fail(err, FP8Q_E_IO, "source-changed", "%s: is gone (errno %d)",
-                             fp8q_show(&shown, ckpt->shards[i].path), errno);
+        bool there;
+        FP8Q_TRY(fp8q_stat(ckpt->shards[i].path, &st, &there, err));
+        if (!there)
+            return fp8q_fail(err, FP8Q_E_IO, "source-changed", "%s: is gone",
+                             fp8q_show(&shown, ckpt->shards[i].path));
         FP8Q_TRY(check_same(&ckpt->shards[i], &st, err));
     }
     return FP8Q_OK;

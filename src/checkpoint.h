@@ -76,6 +76,10 @@ void fp8q_ckpt_close(struct fp8q_ckpt *ckpt);
 
 /* Binary search; NULL if there is none.  */
 const struct fp8q_tensor *fp8q_ckpt_find(const struct fp8q_ckpt *ckpt, const char *name);
+/* The tensor called @head (its first @head_len bytes) followed by @tail.  Needs no memory, so that
+ * no decision depends on whether there is some.  */
+const struct fp8q_tensor *fp8q_ckpt_find_joined(const struct fp8q_ckpt *ckpt, const char *head,
+                                                size_t head_len, const char *tail);
 
 /* Reads @len bytes of a tensor from byte @offset of it on.  Opens and closes the shard: for small
  * tensors and for tests; the stream loop keeps descriptors instead (files.h).  */

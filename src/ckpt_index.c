@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "io.h"
 #include "mem.h"
 
 /* ---- shards: all there, none twice --------------------------------------------------------- */
@@ -23,15 +24,16 @@ static size_t entries_of_shard(const struct fp8q_opening *o, size_t shard)
 }
 
 /* All missing shards in one message: fetching them one by one would be tedious.  */
-static int fail_missing(const struct fp8q_opening *o, size_t first, int errnum)
+static int fail_missing(const struct fp8q_opening *o, size_t first)
 {
     const struct fp8q_ckpt *ckpt = o->ckpt;
     struct fp8q_text others = {0};
     struct fp8q_shown dir, name, other;
     struct stat st;
+    bool there;
     size_t n_missing = 1, n_tensors = entries_of_shard(o, first);
     for (size_t i = first + 1; i < ckpt->n_shards; i++) {
-        if (stat(ckpt->shards[i].path, &st) == 0 || errno != ENOENT)
+        if (fp8q_stat(ckpt->shards[i].path, &st, &there, NULL) != FP8Q_OK || there)
             continue;
         if (++n_missing <= 5)
             fp8q_text_printf(&others, ", %s", fp8q_show(&other, ckpt->shards[i].name));
@@ -39,13 +41,13 @@ static int fail_missing(const struct fp8q_opening *o, size_t first, int errnum)
     if (n_missing > 5)
         fp8q_text_puts(&others, ", ...");
     int status = fp8q_fail_errno(
-        o->err, errnum,
+        o->err, ENOENT,
         "%s: shard %s, which should hold %zu tensor%s (missing: %zu of %zu shards%s%s)%s",
         fp8q_show(&dir, ckpt->dir), fp8q_show(&name, ckpt->shards[first].name), n_tensors,
         n_tensors == 1 ? "" : "s", n_missing, ckpt->n_shards, others.len ? ", also " : "",
         others.len ? others.data + 2 : "",
         o->has_single ? "; model.safetensors is there, the index may be stale" : "");
-    if (o->err && errnum == ENOENT)
+    if (o->err)
         snprintf(o->err->id, sizeof(o->err->id), "shard-missing");
     fp8q_text_reset(&others);
     return status;
@@ -107,9 +109,11 @@ int fp8q_ckpt_check_shards(struct fp8q_opening *o)
     int status = ids && new_number ? FP8Q_OK : fp8q_fail_nomem(o->err);
     for (size_t i = 0; status == FP8Q_OK && i < ckpt->n_shards; i++) {
         struct stat st;
-        if (stat(ckpt->shards[i].path, &st) != 0)
-            status = fail_missing(o, i, errno);
-        else
+        bool there;
+        status = fp8q_stat(ckpt->shards[i].path, &st, &there, o->err);
+        if (status == FP8Q_OK && !there)
+            status = fail_missing(o, i);
+        if (status == FP8Q_OK)
             ids[i] = (struct file_id){st.st_dev, st.st_ino, i};
     }
     if (status == FP8Q_OK)

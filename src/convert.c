@@ -6,9 +6,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "io.h"
+#include "manifest.h"
 #include "mem.h"
 #include "record.h"
 #include "rounding.h"
@@ -73,11 +73,12 @@ static bool shard_is_there(const struct fp8q_plan *plan, size_t shard,
                            const struct fp8q_outdir *out)
 {
     struct stat st;
+    bool there = false;
     char *path = fp8q_join(out->partial, plan->shards[shard].name);
-    bool there = path && lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
-                 (uint64_t)st.st_size == plan->shards[shard].size_bytes;
+    if (path) /* what cannot be looked at is made again */
+        (void)fp8q_lstat(path, &st, &there, NULL);
     free(path);
-    return there;
+    return there && S_ISREG(st.st_mode) && (uint64_t)st.st_size == plan->shards[shard].size_bytes;
 }
 
 /* Skips other parts' shards and those that an earlier run completed.  */
@@ -183,6 +184,60 @@ static int run(const struct fp8q_plan *plan, const struct fp8q_convert_options *
     return status;
 }
 
+/* ---- done already ---------------------------------------------------------------------------- */
+
+/* The manifest tells of the same version, options and source.  */
+static int is_same_request(const struct fp8q_manifest *m, const struct fp8q_plan *plan,
+                           const struct fp8q_request *request, bool *same_out,
+                           struct fp8q_error *err)
+{
+    struct fp8q_jsonw done = {.indent = 0}, wanted = {.indent = 0};
+    uint32_t crc;
+    fp8q_request_write(&m->request, NULL, &done);
+    fp8q_request_write(request, NULL, &wanted);
+    int status = fp8q_text_status(&done.text, err);
+    if (status == FP8Q_OK)
+        status = fp8q_text_status(&wanted.text, err);
+    *same_out = status == FP8Q_OK && strcmp(done.text.data, wanted.text.data) == 0 &&
+                strcmp(fp8q_json_string(fp8q_json_get(m->json, "fp8q"), ""), FP8Q_VERSION) == 0 &&
+                fp8q_parse_crc(
+                    fp8q_json_string(fp8q_json_path(m->json, "source.files_crc32"), NULL), &crc) &&
+                crc == fp8q_source_crc32(plan->ckpt);
+    fp8q_text_reset(&done.text);
+    fp8q_text_reset(&wanted.text);
+    return status;
+}
+
+int fp8q_convert_complete(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
+                          bool *complete_out, struct fp8q_error *err)
+{
+    struct fp8q_error why = {0};
+    struct fp8q_ckpt *done = NULL;
+    struct fp8q_manifest m = {0};
+    struct stat st;
+    bool there;
+    *complete_out = false;
+    FP8Q_TRY(fp8q_stat(o->destination, &st, &there, err));
+    if (!there)
+        return FP8Q_OK;
+    int status = fp8q_ckpt_open(o->destination, &done, NULL, &why);
+    if (status == FP8Q_OK)
+        status = fp8q_manifest_read(done, &m, &there, &why);
+    if (status == FP8Q_OK && there)
+        status = is_same_request(&m, plan, o->request, complete_out, &why);
+    fp8q_manifest_reset(&m);
+    fp8q_ckpt_close(done);
+    if (*complete_out)
+        fp8q_outdir_clean(plan->ckpt, o->destination);
+    if (status != FP8Q_E_IO && status != FP8Q_E_NOMEM)
+        return FP8Q_OK; /* not readable as an output of ours: not complete */
+    if (err)
+        *err = why;
+    return status;
+}
+
+/* ---- a whole conversion ---------------------------------------------------------------------- */
+
 int fp8q_convert(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
                  struct fp8q_convert_result *result, struct fp8q_warnings *warnings,
                  struct fp8q_error *err)
@@ -222,18 +277,23 @@ int fp8q_convert_state(const char *destination, struct fp8q_json **json_out,
                        struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+    /* The second is where a commit that was killed left it.  */
+    static const char *const places[] = {".partial/.fp8q/state.json", ".partial.fp8q/state.json"};
     char *data = NULL;
-    size_t len = strlen(destination);
+    size_t len = strlen(destination), end = len;
     *json_out = NULL;
-    while (len > 1 && destination[len - 1] == '/')
-        len--;
-    char *path = malloc(len + 64);
+    while (end > 1 && destination[end - 1] == '/')
+        end--;
+    char *path = malloc(end + 64);
     if (!path)
         return fp8q_fail_nomem(err);
-    memcpy(path, destination, len);
-    strcpy(path + len, ".partial/.fp8q/state.json");
+    memcpy(path, destination, end);
     int status = FP8Q_OK;
-    if (fp8q_read_file(path, (uint64_t)1 << 30, &data, &len, NULL) != FP8Q_OK)
+    for (size_t i = 0; i < 2 && !data && status == FP8Q_OK; i++) {
+        strcpy(path + end, places[i]);
+        status = fp8q_read_file_if_there(path, (uint64_t)1 << 30, &data, &len, err);
+    }
+    if (status == FP8Q_OK && !data)
         status = fp8q_fail(err, FP8Q_E_EVIDENCE, "no-parts",
                            "%s: no part of a conversion to it has been run",
                            fp8q_show(&shown, destination));

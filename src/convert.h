@@ -30,6 +30,12 @@ int fp8q_convert(const struct fp8q_plan *plan, const struct fp8q_convert_options
                  struct fp8q_convert_result *result_out, struct fp8q_warnings *warnings,
                  struct fp8q_error *err);
 
+/* Whether the destination is already what @plan and the request would make: same version of fp8q,
+ * same options, same source by fp8q_source_crc32().  What a killed commit left beside it is
+ * removed.  */
+int fp8q_convert_complete(const struct fp8q_plan *plan, const struct fp8q_convert_options *options,
+                          bool *complete_out, struct fp8q_error *err);
+
 /* Which part of @n_parts each shard belongs to, 1 for the first (0: the sidecar, which is no
  * part's): balanced by bytes, the same on every machine.  @part_out has plan->n_shards entries.  */
 int fp8q_part_of_shards(const struct fp8q_plan *plan, unsigned n_parts, unsigned *part_out,

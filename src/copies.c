@@ -102,8 +102,11 @@ static int visit(struct walk *w, const char *relative, unsigned depth)
     char *path = fp8q_join(w->ckpt->dir, relative);
     if (!path)
         return fp8q_fail_nomem(w->err);
-    bool exists = stat(path, &st) == 0;
+    bool exists;
+    int status = fp8q_stat(path, &st, &exists, w->err);
     free(path);
+    if (status != FP8Q_OK && (!w->err || strcmp(w->err->id, "link-loop") != 0))
+        return status;
     bool is_dir = exists && S_ISDIR(st.st_mode);
     enum fate fate = fate_of(w->ckpt, relative, is_dir);
     if (fate == LEAVE_QUIETLY)

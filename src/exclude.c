@@ -153,15 +153,13 @@ static bool is_kept_linear(const struct fp8q_tensor *t, const struct fp8q_decisi
 }
 
 /* A root whose name no quantized module has in it, at the start or as a dotted part.  */
-static bool root_is_free(const struct fp8q_plan *plan, const char *root, size_t len)
+static bool root_is_free(const struct fp8q_plan *plan, const char *run)
 {
-    char *run = strndup(root, len);
-    bool is_free = run != NULL;
+    bool is_free = true;
     for (size_t i = 0; i < plan->ckpt->n_tensors && is_free; i++)
         is_free = !plan->selection.decisions[i].quantize ||
                   (!fp8q_has_components(plan->ckpt->tensors[i].name, run) &&
                    !starts_with(plan->ckpt->tensors[i].name, run));
-    free(run);
     return is_free;
 }
 
@@ -189,7 +187,7 @@ static void add_roots(struct fp8q_plan *plan, struct list *list, struct list *ro
     }
     sort_unique(roots);
     for (size_t i = 0; i < roots->count; i++)
-        if (root_is_free(plan, roots->items[i], strlen(roots->items[i])))
+        if (root_is_free(plan, roots->items[i]))
             add_prefixes(list, roots->items[i], true);
 }
 
@@ -203,6 +201,8 @@ static void add_kept(struct fp8q_plan *plan, struct list *list)
             char *experts = strndup(t->name, len);
             if (experts)
                 add_prefixes(list, experts, false);
+            else
+                list->status = fp8q_fail_nomem(list->err);
             free(experts);
         }
         if (!is_kept_linear(t, d))
@@ -225,17 +225,9 @@ static void drop_quantized(const struct fp8q_plan *plan, struct list *list)
 {
     size_t n = 0;
     for (size_t i = 0; i < list->count; i++) {
-        size_t len = strlen(list->items[i]);
-        char *weight = malloc(len + 8);
-        bool quantized = false;
-        if (weight) {
-            memcpy(weight, list->items[i], len);
-            strcpy(weight + len, ".weight");
-            const struct fp8q_tensor *t = fp8q_ckpt_find(plan->ckpt, weight);
-            quantized = t && plan->selection.decisions[t - plan->ckpt->tensors].quantize;
-        }
-        free(weight);
-        if (quantized)
+        const struct fp8q_tensor *t =
+            fp8q_ckpt_find_joined(plan->ckpt, list->items[i], strlen(list->items[i]), ".weight");
+        if (t && plan->selection.decisions[t - plan->ckpt->tensors].quantize)
             free(list->items[i]);
         else
             list->items[n++] = list->items[i];
@@ -266,10 +258,12 @@ static void add_regexes(const struct fp8q_plan *plan, const struct list *roots, 
         const char *root = roots->items[i];
         const char *last = strrchr(root, '.') ? strrchr(root, '.') + 1 : root;
         struct fp8q_text regex = {0};
-        if (!root_is_free(plan, last, strlen(last)))
+        if (!root_is_free(plan, last))
             continue;
         fp8q_text_printf(&regex, "re:.*%s\\..*", last);
-        if (regex.data)
+        if (regex.failed)
+            list->status = fp8q_fail_nomem(list->err);
+        else
             add(list, regex.data, regex.len, "");
         fp8q_text_reset(&regex);
     }

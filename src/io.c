@@ -13,7 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
+#include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -167,7 +169,10 @@ int fp8q_reserve(int fd, uint64_t size, const char *path, struct fp8q_error *err
     if (!in_memory && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
         return fp8q_fail_errno(err, errno, "reserving %llu bytes for %s", (unsigned long long)size,
                                fp8q_show(&shown, path));
-    if (ftruncate(fd, (off_t)size) != 0)
+    do
+        result = ftruncate(fd, (off_t)size);
+    while (result != 0 && errno == EINTR);
+    if (result != 0)
         return fp8q_fail_errno(err, errno, "sizing %s", fp8q_show(&shown, path));
     return FP8Q_OK;
 }
@@ -215,6 +220,17 @@ int fp8q_read_file(const char *path, uint64_t max, char **data_out, size_t *len_
 out:
     (void)fp8q_close(&fd, path, NULL); /* only read: nothing can be lost */
     return status;
+}
+
+int fp8q_read_file_if_there(const char *path, uint64_t max, char **data_out, size_t *len_out,
+                            struct fp8q_error *err)
+{
+    struct stat st;
+    bool there;
+    *data_out = NULL;
+    *len_out = 0;
+    FP8Q_TRY(fp8q_lstat(path, &st, &there, err));
+    return there ? fp8q_read_file(path, max, data_out, len_out, err) : FP8Q_OK;
 }
 
 int fp8q_write_file(const char *path, const void *data, size_t len, struct fp8q_error *err)
@@ -302,10 +318,12 @@ int fp8q_make_parents(const char *dir, const char *relative, struct fp8q_error *
         return fp8q_fail_nomem(err);
     int status = FP8Q_OK;
     struct stat st;
+    bool there;
     for (char *slash = strchr(path + strlen(dir) + 1, '/'); slash && status == FP8Q_OK;
          slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        if (lstat(path, &st) != 0)
+        status = fp8q_lstat(path, &st, &there, err);
+        if (status == FP8Q_OK && !there)
             status = fp8q_mkdir(path, err);
         *slash = '/';
     }
@@ -335,7 +353,9 @@ int fp8q_rename_new(const char *from, const char *to, struct fp8q_error *err)
         return fp8q_fail_errno(err, errno, "renaming to %s", fp8q_show(&shown, to));
     /* File system without RENAME_NOREPLACE: the check leaves a short gap, the lock covers our own
      * runs.  */
-    if (lstat(to, &st) == 0)
+    bool there;
+    FP8Q_TRY(fp8q_lstat(to, &st, &there, err));
+    if (there)
         return fp8q_fail(err, FP8Q_E_ARG, "dst-exists", "%s: exists already",
                          fp8q_show(&shown, to));
     return fp8q_rename(from, to, err);
@@ -359,8 +379,12 @@ int fp8q_fsync_dir(const char *path, struct fp8q_error *err)
     if (fd < 0)
         return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
     int status = FP8Q_OK;
+    int result;
+    do
+        result = fsync(fd);
+    while (result != 0 && errno == EINTR);
     /* Some network file systems have no fsync of a directory and say EINVAL.  */
-    if (fsync(fd) != 0 && errno != EINVAL)
+    if (result != 0 && errno != EINVAL)
         status = fp8q_fail_errno(err, errno, "flushing directory %s", fp8q_show(&shown, path));
     close(fd);
     return status;
@@ -434,11 +458,8 @@ int fp8q_remove_tree(const char *path, struct fp8q_error *err)
     if (lstat(path, &st) != 0)
         return errno == ENOENT ? FP8Q_OK
                                : fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
-    if (!S_ISDIR(st.st_mode)) {
-        if (unlink(path) != 0 && errno != ENOENT)
-            return fp8q_fail_errno(err, errno, "removing %s", fp8q_show(&shown, path));
-        return FP8Q_OK;
-    }
+    if (!S_ISDIR(st.st_mode))
+        return fp8q_unlink(path, err);
     char **names;
     size_t count;
     int status = fp8q_list_dir(path, &names, &count, err);
@@ -452,6 +473,134 @@ int fp8q_remove_tree(const char *path, struct fp8q_error *err)
     if (status == FP8Q_OK && rmdir(path) != 0 && errno != ENOENT)
         status = fp8q_fail_errno(err, errno, "removing %s", fp8q_show(&shown, path));
     return status;
+}
+
+/* ---- what stands at a path ----------------------------------------------------------------- */
+
+static int stat_result(int result, const char *path, bool *there_out, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    *there_out = result == 0;
+    if (result == 0 || errno == ENOENT || errno == ENOTDIR)
+        return FP8Q_OK;
+    bool loop = errno == ELOOP;
+    int status = fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
+    if (loop && err)
+        snprintf(err->id, sizeof(err->id), "link-loop");
+    return status;
+}
+
+int fp8q_stat(const char *path, struct stat *stat_out, bool *there_out, struct fp8q_error *err)
+{
+    return stat_result(stat(path, stat_out), path, there_out, err);
+}
+
+int fp8q_lstat(const char *path, struct stat *stat_out, bool *there_out, struct fp8q_error *err)
+{
+    return stat_result(lstat(path, stat_out), path, there_out, err);
+}
+
+int fp8q_is_dir(const char *path, bool *is_dir_out, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    struct stat st;
+    *is_dir_out = false;
+    if (stat(path, &st) != 0)
+        return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
+    *is_dir_out = S_ISDIR(st.st_mode);
+    return FP8Q_OK;
+}
+
+int fp8q_fstat(int fd, struct stat *stat_out, const char *path, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    if (fstat(fd, stat_out) != 0)
+        return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
+    return FP8Q_OK;
+}
+
+int fp8q_unlink(const char *path, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    if (unlink(path) != 0 && errno != ENOENT)
+        return fp8q_fail_errno(err, errno, "removing %s", fp8q_show(&shown, path));
+    return FP8Q_OK;
+}
+
+int fp8q_real_path(const char *path, char **real_out, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    *real_out = realpath(path, NULL);
+    if (*real_out || errno == ENOENT || errno == ENOTDIR)
+        return FP8Q_OK;
+    return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
+}
+
+uint64_t fp8q_free_space(const char *dir)
+{
+    struct statvfs fs;
+    uint64_t bytes;
+    if (statvfs(dir, &fs) != 0 || fs.f_blocks == 0 ||
+        __builtin_mul_overflow((uint64_t)fs.f_bavail, (uint64_t)fs.f_frsize, &bytes))
+        return UINT64_MAX;
+    return bytes;
+}
+
+/* ---- locks --------------------------------------------------------------------------------- */
+
+static int lock_open(int fd, const char *path, bool shared, bool *taken_out, struct fp8q_error *err)
+{
+    struct stat held, there;
+    bool exists;
+    int result;
+    do
+        result = flock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB);
+    while (result != 0 && errno == EINTR);
+    *taken_out = false;
+    if (result != 0) {
+        struct fp8q_shown shown;
+        return errno == EWOULDBLOCK
+                   ? FP8Q_OK
+                   : fp8q_fail_errno(err, errno, "locking %s", fp8q_show(&shown, path));
+    }
+    FP8Q_TRY(fp8q_fstat(fd, &held, path, err));
+    FP8Q_TRY(fp8q_lstat(path, &there, &exists, err));
+    *taken_out = exists && held.st_ino == there.st_ino && held.st_dev == there.st_dev;
+    return FP8Q_OK;
+}
+
+int fp8q_lock_file(const char *path, bool shared, int *fd_out, bool *taken_out,
+                   struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    *taken_out = false;
+    *fd_out = open_retry(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
+    if (*fd_out < 0)
+        return fp8q_fail_errno(err, errno, "cannot create %s", fp8q_show(&shown, path));
+    int status = lock_open(*fd_out, path, shared, taken_out, err);
+    if (!*taken_out)
+        (void)fp8q_close(fd_out, path, NULL); /* nothing was written */
+    return status;
+}
+
+int fp8q_lock_dir(const char *path, bool shared, int *fd_out, bool *taken_out,
+                  struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    *taken_out = false;
+    *fd_out = open_retry(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+    if (*fd_out < 0) {
+        if (errno == ENOENT) /* renamed by who held it */
+            return FP8Q_OK;
+        return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
+    }
+    struct fp8q_error why = {0};
+    int status = lock_open(*fd_out, path, shared, taken_out, &why);
+    if (!*taken_out)
+        (void)fp8q_close(fd_out, path, NULL);
+    if (status != FP8Q_OK) /* NFS locks only what is open for writing, and a directory never is */
+        *taken_out = true;
+    return FP8Q_OK;
 }
 
 /* ---- paths and checksums ----------------------------------------------------------------- */
@@ -487,6 +636,16 @@ char *fp8q_join_unique(const char *dir, const char *name)
     }
     snprintf(longer + len, 20, ".%016llx", (unsigned long long)number);
     return longer;
+}
+
+bool fp8q_stays_inside(const char *relative)
+{
+    if (*relative == '\0' || *relative == '/')
+        return false;
+    for (const char *part = relative; *part; part += strcspn(part, "/"), part += *part == '/')
+        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0'))
+            return false;
+    return true;
 }
 
 const char *fp8q_basename(const char *path)

@@ -39,6 +39,9 @@ void fp8q_drop_cache(int fd, uint64_t offset, uint64_t len);
  * *@data_out.  */
 int fp8q_read_file(const char *path, uint64_t max, char **data_out, size_t *len_out,
                    struct fp8q_error *err);
+/* The same, but absence is no failure: *@data_out is NULL then.  */
+int fp8q_read_file_if_there(const char *path, uint64_t max, char **data_out, size_t *len_out,
+                            struct fp8q_error *err);
 /* A new file with these bytes, fsynced and closed; removed again on failure.  */
 int fp8q_write_file(const char *path, const void *data, size_t len, struct fp8q_error *err);
 /* The same for a path that may exist: written beside it and renamed over it.  */
@@ -58,6 +61,28 @@ int fp8q_fsync_dir(const char *path, struct fp8q_error *err);
 /* Removes a file or a whole tree, never following symbolic links; absence is no failure.  */
 int fp8q_remove_tree(const char *path, struct fp8q_error *err);
 
+/* What stands at a path: *@there_out is false, and the result 0, if there is nothing (or a link
+ * that leads nowhere; one that leads round in a circle is a failure, "link-loop").  The first
+ * follows symbolic links, the second does not.  */
+int fp8q_stat(const char *path, struct stat *stat_out, bool *there_out, struct fp8q_error *err);
+int fp8q_lstat(const char *path, struct stat *stat_out, bool *there_out, struct fp8q_error *err);
+/* Whether a path that must be there leads to a directory.  */
+int fp8q_is_dir(const char *path, bool *is_dir_out, struct fp8q_error *err);
+int fp8q_fstat(int fd, struct stat *stat_out, const char *path, struct fp8q_error *err);
+/* Removes one file; absence is no failure.  */
+int fp8q_unlink(const char *path, struct fp8q_error *err);
+/* Absolute path without links, in new memory; *@real_out is NULL if @path is not there.  */
+int fp8q_real_path(const char *path, char **real_out, struct fp8q_error *err);
+/* Bytes that a new file in @dir could have; UINT64_MAX where the system does not say.  */
+uint64_t fp8q_free_space(const char *dir);
+/* Locks a directory, or a file that is created if need be, until *@fd_out is closed.  *@taken_out
+ * is false, and the result 0, if someone else holds it or if @path was replaced meanwhile.  A
+ * directory on a file system that cannot lock those counts as locked with *@fd_out -1.  */
+int fp8q_lock_dir(const char *path, bool shared, int *fd_out, bool *taken_out,
+                  struct fp8q_error *err);
+int fp8q_lock_file(const char *path, bool shared, int *fd_out, bool *taken_out,
+                   struct fp8q_error *err);
+
 /* Names in a directory without "." and "..", sorted by bytes; free with fp8q_names_free().  */
 int fp8q_list_dir(const char *path, char ***names_out, size_t *count_out, struct fp8q_error *err);
 void fp8q_names_free(char **names, size_t count);
@@ -68,6 +93,9 @@ char *fp8q_join(const char *dir, const char *name);
  * machines can make it at the same time (their process numbers may be equal, in containers most).
  */
 char *fp8q_join_unique(const char *dir, const char *name);
+/* True if @relative cannot lead out of the directory that it is relative to: neither empty nor
+ * absolute, and no "..".  */
+bool fp8q_stays_inside(const char *relative);
 /* Part after the last '/', borrowed.  */
 const char *fp8q_basename(const char *path);
 

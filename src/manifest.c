@@ -114,6 +114,7 @@ static int manifest_text(const struct fp8q_plan *plan, const struct fp8q_manifes
     fp8q_jsonw_open(w, "source", '{');
     fp8q_jsonw_string(w, "path", plan->ckpt->path);
     write_crc(w, "fingerprint", facts->source_fingerprint);
+    write_crc(w, "files_crc32", fp8q_source_crc32(plan->ckpt)); /* tells a request done already */
     fp8q_jsonw_close(w, '}');
     write_crc(w, "fingerprint", facts->output_fingerprint);
     FP8Q_TRY(write_config_crcs(plan, w, err));
@@ -338,9 +339,8 @@ static int read_file(const struct fp8q_ckpt *ckpt, struct fp8q_manifest *m, bool
     *found_out = false;
     if (!path)
         return fp8q_fail_nomem(err);
-    int status = FP8Q_OK;
-    if (lstat(path, &st) == 0) {
-        *found_out = true;
+    int status = fp8q_lstat(path, &st, found_out, err);
+    if (status == FP8Q_OK && *found_out) {
         status = fp8q_read_file(path, FP8Q_ST_MAX_HEADER, &text, &len, err);
         if (status == FP8Q_OK)
             status = fp8q_json_parse(text, len, 0, path, &json, err);

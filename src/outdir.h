@@ -12,11 +12,11 @@
 
 struct fp8q_outdir {
     char *final;                  /* DST; for a file source, the file */
-    char *sidecar;                /* file source: final name of the scale sidecar, else NULL */
     char *partial, *work;         /* DST.partial, DST.partial/.fp8q */
+    char *aside, *old;            /* DST.partial.fp8q: .fp8q, and an old DST, during the commit */
     bool is_dir, overwrite, keep; /* @keep: a failure leaves finished shards for --resume */
     bool created;                 /* there is something to remove */
-    int lock_fd;
+    int lock_fd, dir_lock_fd;
 };
 
 enum fp8q_outdir_use {
@@ -43,9 +43,13 @@ int fp8q_outdir_open(const struct fp8q_ckpt *ckpt, const char *destination, cons
                      uint64_t size_bytes, enum fp8q_outdir_use use, bool overwrite,
                      struct fp8q_outdir *out, struct fp8q_error *err);
 
+/* Removes what a commit that was killed left beside a complete DST.  */
+void fp8q_outdir_clean(const struct fp8q_ckpt *ckpt, const char *destination);
+
 /* Lets go of DST.partial as it is: a part is done.  */
 void fp8q_outdir_leave(struct fp8q_outdir *out);
-/* Removes .fp8q, flushes, and gives the final name.  On failure everything is removed.  */
+/* Flushes, and gives the final name.  On failure what stood there is there again, and the rest is
+ * as after fp8q_outdir_abandon().  */
 int fp8q_outdir_commit(struct fp8q_outdir *out, struct fp8q_error *err);
 /* Removes DST.partial (unless out->keep) and releases the lock.  */
 void fp8q_outdir_abandon(struct fp8q_outdir *out);

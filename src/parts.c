@@ -117,14 +117,7 @@ const struct fp8q_tensor *fp8q_split_source(const struct fp8q_ckpt *ckpt, const 
         strcmp(projection, ".gate_proj.weight") == 0 || strcmp(projection, ".up_proj.weight") == 0;
     if (!digits || !(gate_up || strcmp(projection, ".down_proj.weight") == 0))
         return NULL;
-    char *stacked = malloc(head + 16);
-    if (!stacked)
-        return NULL;
-    memcpy(stacked, name, head);
-    strcpy(stacked + head, gate_up ? "gate_up_proj" : "down_proj");
-    const struct fp8q_tensor *t = fp8q_ckpt_find(ckpt, stacked);
-    free(stacked);
-    return t;
+    return fp8q_ckpt_find_joined(ckpt, name, head, gate_up ? "gate_up_proj" : "down_proj");
 }
 
 bool fp8q_split_in(const struct fp8q_ckpt *ckpt, const char *name)
@@ -134,12 +127,7 @@ bool fp8q_split_in(const struct fp8q_ckpt *ckpt, const char *name)
     if (!last || (!gate_up && strcmp(last, ".down_proj") != 0))
         return false;
     size_t head = (size_t)(last - name);
-    char *first = malloc(head + 32);
-    if (!first)
-        return false;
-    memcpy(first, name, head);
-    strcpy(first + head, gate_up ? ".0.gate_proj.weight" : ".0.down_proj.weight");
-    const struct fp8q_tensor *t = fp8q_ckpt_find(ckpt, first);
-    free(first);
+    const struct fp8q_tensor *t = fp8q_ckpt_find_joined(
+        ckpt, name, head, gate_up ? ".0.gate_proj.weight" : ".0.down_proj.weight");
     return t && t->dtype == FP8Q_F8_E4M3;
 }

@@ -80,6 +80,13 @@ int fp8q_record_write(const struct fp8q_plan *plan, size_t shard, const char *re
     return status;
 }
 
+/* No record of this shard is larger.  */
+static uint64_t record_limit(const struct fp8q_plan *plan, size_t shard)
+{
+    const struct fp8q_out_shard *s = &plan->shards[shard];
+    return s->scale_bytes + s->n_pieces * 3 * sizeof(uint32_t) + 256;
+}
+
 /* Takes a record's bytes apart once its length and CRC are right.  */
 static bool take_apart(const struct fp8q_plan *plan, size_t shard, const char *data, size_t len,
                        const size_t *sources, size_t n_sources, struct fp8q_results *results,
@@ -116,7 +123,6 @@ int fp8q_record_read(const struct fp8q_plan *plan, size_t shard, const char *rec
                      struct fp8q_error *err)
 {
     const struct fp8q_out_shard *s = &plan->shards[shard];
-    struct fp8q_error ignored;
     char *data = NULL;
     size_t len = 0;
     *found_out = false;
@@ -126,7 +132,11 @@ int fp8q_record_read(const struct fp8q_plan *plan, size_t shard, const char *rec
     float *scales = scales_out ? fp8q_array(s->scale_bytes, 1) : NULL;
     char *path = record_path(record_dir, shard, false);
     int status = sources && path && (scales || !scales_out) ? FP8Q_OK : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK && fp8q_read_file(path, UINT64_MAX, &data, &len, &ignored) == FP8Q_OK) {
+    if (status == FP8Q_OK) /* a larger file is no record of this shard */
+        status = fp8q_read_file_if_there(path, record_limit(plan, shard), &data, &len, err);
+    if (status == FP8Q_E_FORMAT)
+        status = FP8Q_OK;
+    if (data) {
         size_t n = sources_of(plan, shard, sources);
         *found_out = take_apart(plan, shard, data, len, sources, n, results, scales);
     }

@@ -4,6 +4,7 @@
  */
 #include "request.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -174,6 +175,20 @@ struct fp8q_plan_options fp8q_request_options(const struct fp8q_request *r,
                                       .to = r->dequantize ? r->to : FP8Q_BF16};
 }
 
+uint32_t fp8q_source_crc32(const struct fp8q_ckpt *ckpt)
+{
+    uint32_t crc = fp8q_crc32(0, ckpt->config_text, ckpt->config_len);
+    for (size_t i = 0; i < ckpt->n_shards; i++) {
+        const struct fp8q_shard *s = &ckpt->shards[i];
+        char numbers[64];
+        int n = snprintf(numbers, sizeof(numbers), "%llu %08x\n",
+                         (unsigned long long)s->stat.st_size, (unsigned)s->header.crc32);
+        crc = fp8q_crc32(crc, s->name, strlen(s->name) + 1);
+        crc = fp8q_crc32(crc, numbers, (size_t)n);
+    }
+    return crc;
+}
+
 int fp8q_request_state(const struct fp8q_plan *plan, const struct fp8q_request *request,
                        uint64_t n_parts, struct fp8q_text *out, struct fp8q_error *err)
 {
@@ -206,5 +221,8 @@ int fp8q_request_state(const struct fp8q_plan *plan, const struct fp8q_request *
     fp8q_jsonw_close(&w, ']');
     fp8q_jsonw_close(&w, '}');
     *out = w.text;
-    return fp8q_text_status(out, err);
+    int status = fp8q_text_status(out, err);
+    if (status != FP8Q_OK)
+        fp8q_text_reset(out);
+    return status;
 }

@@ -29,6 +29,10 @@ bool fp8q_parse_scheme(const char *word, enum fp8q_scheme *out); /* any case: FP
 bool fp8q_parse_ragged(const char *word, enum fp8q_ragged *out);
 bool fp8q_parse_float(const char *word, enum fp8q_dtype *out); /* bf16, f16, f32 */
 
+/* CRC-32 of what identifies a source by content without reading it all: of each shard its name, its
+ * size and the CRC of its header, and config.json.  No times, so that it may go into an output.  */
+uint32_t fp8q_source_crc32(const struct fp8q_ckpt *ckpt);
+
 /* JSON of everything that must be the same for a conversion to go on: tool version, request, and of
  * each source shard its name, size, mtime and header CRC, and the CRC of config.json.  */
 int fp8q_request_state(const struct fp8q_plan *plan, const struct fp8q_request *request,

@@ -101,9 +101,12 @@ static int open_output(struct stream *s, uint32_t shard, struct fp8q_error *err)
 {
     const struct fp8q_out_shard *o = &s->plan->shards[shard];
     struct open_file *f = &s->outputs[shard];
-    s->scales[shard] = fp8q_array(o->scale_bytes, 1);
-    f->path = s->options->shared ? fp8q_join_unique(s->options->record_dir, "shard")
-                                 : fp8q_join(s->options->out_dir, o->name);
+    /* A worker may come here again after another one failed.  */
+    if (!s->scales[shard])
+        s->scales[shard] = fp8q_array(o->scale_bytes, 1);
+    if (!f->path)
+        f->path = s->options->shared ? fp8q_join_unique(s->options->record_dir, "shard")
+                                     : fp8q_join(s->options->out_dir, o->name);
     if (!s->scales[shard] || !f->path)
         return fp8q_fail_nomem(err);
     FP8Q_TRY(fp8q_remove_tree(f->path, err));

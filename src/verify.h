@@ -63,6 +63,11 @@ struct fp8q_finding {
 /* Notes that something is wrong; @rank orders findings.  Not locked.  */
 void fp8q_finding_add(struct fp8q_finding *f, uint64_t rank, const char *where, const char *fmt,
                       ...) FP8Q_PRINTF(4, 5);
+/* What keeps verify from looking is its own failure, not one of the checkpoint.  */
+static inline bool fp8q_cannot_look(int status)
+{
+    return status == FP8Q_E_IO || status == FP8Q_E_NOMEM || status == FP8Q_E_CANCELLED;
+}
 /* Turns it into a check of the report.  */
 int fp8q_verify_report_add(struct fp8q_verify_report *report, const struct fp8q_finding *finding,
                            struct fp8q_error *err);

@@ -48,23 +48,31 @@ struct payload {
 
 /* ---- scales: few, looked at while opening ---------------------------------------------------- */
 
-static void check_scales(struct payload *p, const struct fp8q_tensor *t, uint64_t rank)
+static int check_scales(struct payload *p, const struct fp8q_tensor *t, uint64_t rank,
+                        struct fp8q_error *err)
 {
     const struct fp8q_tensor *s;
     float *values;
-    char name[1100];
     static const char *const endings[] = {"_scale_inv", "_scale"};
     for (size_t k = 0; k < 2; k++) {
-        int n = snprintf(name, sizeof(name), "%s%s", t->name, endings[k]);
-        s = n > 0 && (size_t)n < sizeof(name) ? fp8q_ckpt_find(p->report->ckpt, name) : NULL;
+        s = fp8q_ckpt_find_joined(p->report->ckpt, t->name, strlen(t->name), endings[k]);
         if (!s)
             continue;
         values = fp8q_array(s->n_elems, sizeof(*values));
-        if (!values ||
-            fp8q_read_floats(p->report->ckpt, s, fp8q_kernel_select("scalar"), values, NULL)) {
-            fp8q_finding_add(&p->scales, rank, s->name, "cannot be read");
+        if (!values)
+            return fp8q_fail_nomem(err);
+        struct fp8q_error found = {0};
+        int status =
+            fp8q_read_floats(p->report->ckpt, s, fp8q_kernel_select("scalar"), values, &found);
+        if (status != FP8Q_OK) {
             free(values);
-            return;
+            if (fp8q_cannot_look(status)) {
+                if (err)
+                    *err = found;
+                return status;
+            }
+            fp8q_finding_add(&p->scales, rank, s->name, "%s", found.message);
+            return FP8Q_OK;
         }
         for (uint64_t i = 0; i < s->n_elems; i++) {
             uint32_t bits;
@@ -81,8 +89,9 @@ static void check_scales(struct payload *p, const struct fp8q_tensor *t, uint64_
             }
         }
         free(values);
-        return;
+        return FP8Q_OK;
     }
+    return FP8Q_OK;
 }
 
 /* ---- codes ----------------------------------------------------------------------------------- */
@@ -195,13 +204,17 @@ static int compare_places(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-static void open_item(struct payload *p, struct item *item)
+static int open_item(struct payload *p, struct item *item, struct fp8q_error *err)
 {
     const struct fp8q_tensor *t = item->tensor;
     struct fp8q_weights w;
     item->bytes_per_task = (uint64_t)1 << 20;
-    if (t->dtype == FP8Q_F8_E4M3 && p->report->ours &&
-        fp8q_weights_open(p->report->ckpt, t->name, &w, NULL) == FP8Q_OK) {
+    int status = FP8Q_E_FORMAT;
+    if (t->dtype == FP8Q_F8_E4M3 && p->report->ours) /* what is wrong with them is said elsewhere */
+        status = fp8q_weights_open(p->report->ckpt, t->name, &w, err);
+    if (fp8q_cannot_look(status))
+        return status;
+    if (status == FP8Q_OK) {
         /* Others round their scales to BF16, so the largest code says nothing about theirs.  */
         item->stripes = w.scaling == FP8Q_SCALING_BLOCK && w.matrix_rows % FP8Q_BLOCK == 0 &&
                         w.n_cols <= BUFFER / FP8Q_BLOCK;
@@ -211,6 +224,7 @@ static void open_item(struct payload *p, struct item *item)
         fp8q_weights_reset(&w);
     }
     item->n_tasks = fp8q_ceil_div(t->size_bytes, item->bytes_per_task);
+    return FP8Q_OK;
 }
 
 static int open_payload(struct payload *p, struct fp8q_error *err)
@@ -228,9 +242,9 @@ static int open_payload(struct payload *p, struct fp8q_error *err)
     qsort(p->items, p->n_items, sizeof(*p->items), compare_places);
     for (size_t i = 0; i < p->n_items; i++) {
         struct item *item = &p->items[i];
-        open_item(p, item);
+        FP8Q_TRY(open_item(p, item, err));
         if (item->tensor->dtype == FP8Q_F8_E4M3)
-            check_scales(p, item->tensor, i);
+            FP8Q_TRY(check_scales(p, item->tensor, i, err));
         item->first_task = p->n_tasks;
         p->n_tasks += item->n_tasks;
         fp8q_files_expect(&p->files, item->tensor->shard, item->n_tasks);

@@ -44,6 +44,11 @@ static int check_pairs(struct fp8q_verify_report *report, struct fp8q_error *err
             n_fp8++;
             pairs.n_looked_at++;
             int status = fp8q_weights_open(report->ckpt, t->name, &w, &found);
+            if (fp8q_cannot_look(status)) {
+                if (err)
+                    *err = found;
+                return status;
+            }
             /* Values are looked at with the payload, where all of them are counted.  */
             if (status != FP8Q_OK && strcmp(found.id, "scale-value") != 0)
                 fp8q_finding_add(&pairs, i, t->name, "%s", found.message);
@@ -348,18 +353,28 @@ static int check_file_crcs(struct fp8q_verify_report *report, struct fp8q_error 
     }
     const struct fp8q_json *list = fp8q_json_get(report->manifest.json, "files");
     for (const struct fp8q_json *f = fp8q_json_first(list); f; f = fp8q_json_next(f)) {
-        struct fp8q_error found = {0};
+        files.n_looked_at++;
+        if (!fp8q_json_key(f) || !fp8q_stays_inside(fp8q_json_key(f))) {
+            fp8q_finding_add(&files, files.n_looked_at, "manifest",
+                             "names a file outside the directory");
+            continue;
+        }
         char *path = fp8q_join(ckpt->dir, fp8q_json_key(f));
         if (!path)
             return fp8q_fail_nomem(err);
-        files.n_looked_at++;
-        status = fp8q_file_crc32(path, &now, &found);
-        if (status != FP8Q_OK)
-            fp8q_finding_add(&files, files.n_looked_at, fp8q_json_key(f), "%s", found.message);
+        bool there;
+        struct stat st;
+        status = fp8q_stat(path, &st, &there, err);
+        if (status == FP8Q_OK && there && S_ISREG(st.st_mode))
+            status = fp8q_file_crc32(path, &now, err);
+        free(path);
+        FP8Q_TRY(status);
+        if (!there || !S_ISREG(st.st_mode))
+            fp8q_finding_add(&files, files.n_looked_at, fp8q_json_key(f), "%s",
+                             there ? "is no regular file" : "is missing");
         else if (!fp8q_parse_crc(fp8q_json_string(f, NULL), &crc) || now != crc)
             fp8q_finding_add(&files, files.n_looked_at, fp8q_json_key(f),
                              "CRC-32 %08x, expected %08x", (unsigned)now, (unsigned)crc);
-        free(path);
     }
     return report_one(report, &files, err);
 }

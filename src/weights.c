@@ -60,13 +60,8 @@ static const struct fp8q_tensor *find_scales(const struct fp8q_ckpt *ckpt, const
 {
     static const char *const endings[] = {"_scale_inv", "_scale"};
     const struct fp8q_tensor *found = NULL;
-    size_t len = strlen(name);
-    char *scale_name = malloc(len + 16);
-    for (size_t i = 0; scale_name && !found && i < sizeof(endings) / sizeof(*endings); i++) {
-        snprintf(scale_name, len + 16, "%s%s", name, endings[i]);
-        found = fp8q_ckpt_find(ckpt, scale_name);
-    }
-    free(scale_name);
+    for (size_t i = 0; !found && i < sizeof(endings) / sizeof(*endings); i++)
+        found = fp8q_ckpt_find_joined(ckpt, name, strlen(name), endings[i]);
     return found;
 }
 

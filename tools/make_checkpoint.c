@@ -10,8 +10,10 @@
  *       file-2gb        the same tensors in one file
  *       size=MB         Llama-like layers in one file of about that size
  *       shards=N,MB     Llama-like, N shards of MB each
- *       embeds=T,H      8 samples of T captured embeddings of width H that are much alike, for
- * `fp8q calibrate` vl-3b           Qwen2.5-VL-3B: all headers, data sparse (reads as zeros)
+ *       embeds=T,H      8 samples of T embeddings of width H that are much alike, to calibrate on
+ *       many=N          N shards of 33 kB with one tensor each
+ *       sparse=N,MB     as shards=N,MB, data sparse (reads as zeros)
+ *       vl-3b           Qwen2.5-VL-3B: all headers, data sparse (reads as zeros)
  *       deepseek-v3     DeepSeek-V3 in BF16: 163 shards, some 46,000 tensors, data sparse
  *
  * Values are about normal(0, 0.02) with some outliers, from a fixed seed: the same bytes
@@ -427,6 +429,19 @@ int main(int argc, char **argv)
             matrix(&m, prefix, "inputs_embeds", n, mb);
         }
         write_shard(&m, 0, path);
+    } else if (sscanf(kind, "sparse=%lu,%lu", &n, &mb) == 2) {
+        m.sparse = true;
+        m.shard_limit = mb * 1000000;
+        llama(&m, n * mb);
+        write_checkpoint(&m, path, llama_config);
+    } else if (sscanf(kind, "many=%lu", &n) == 1) {
+        m.shard_limit = 1;
+        for (unsigned long i = 0; i < n; i++) {
+            char prefix[64];
+            snprintf(prefix, sizeof(prefix), "model.layers.%lu.mlp.", i);
+            matrix(&m, prefix, "down_proj.weight", 128, 128);
+        }
+        write_checkpoint(&m, path, llama_config);
     } else if (strcmp(kind, "vl-3b") == 0) {
         m.sparse = true;
         m.shard_limit = 5000000000;
@@ -436,7 +451,7 @@ int main(int argc, char **argv)
         write_checkpoint(&m, path, config);
     } else if (strcmp(kind, "deepseek-v3") == 0) {
         m.sparse = true;
-        m.shard_limit = 8300000000;
+        m.shard_limit = 8420000000;
         deepseek(&m);
         write_checkpoint(&m, path, deepseek_config);
     } else {

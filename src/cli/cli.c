@@ -140,9 +140,10 @@ int cli_end(struct cli *cli, int status)
             putchar('\n');
         }
     }
-    errno = 0;
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "fp8q: error: writing to standard output: %s\n", strerror(errno));
+    bool flushed = fflush(stdout) == 0;
+    if (!flushed || ferror(stdout)) {
+        fprintf(stderr, "fp8q: error: writing to standard output: %s\n",
+                flushed ? "not all was taken" : strerror(errno));
         code = code ? code : 3;
     }
     fp8q_text_reset(&cli->json.text);

@@ -51,8 +51,9 @@ static int read_words(struct cli *cli, const struct words *w, struct fp8q_reques
         return bad_word(cli, "scheme", w->scheme, "FP8_BLOCK, FP8_DYNAMIC or FP8");
     if (w->ragged && !fp8q_parse_ragged(w->ragged, &r->ragged))
         return bad_word(cli, "ragged", w->ragged, "keep, quantize or per-channel");
-    /* Per-channel scales exist in one dialect only, so they choose it.  */
-    if (r->scheme == FP8Q_SCHEME_CHANNEL || r->ragged == FP8Q_RAGGED_CHANNEL)
+    /* Scales of rows exist in one dialect only, and one scale a tensor is read under one name by
+     * all engines only there, so they choose it.  */
+    if (r->scheme != FP8Q_SCHEME_BLOCK || r->ragged == FP8Q_RAGGED_CHANNEL)
         r->format = FP8Q_FORMAT_COMPRESSED_TENSORS;
     if (w->format && !fp8q_parse_format(w->format, &r->format))
         return bad_word(cli, "format", w->format, "fp8 or compressed-tensors");
@@ -80,9 +81,8 @@ static int read_part(struct cli *cli, const char *text, struct fp8q_convert_opti
 
 static const char *suffix_of(const struct fp8q_request *r)
 {
-    if (r->format == FP8Q_FORMAT_FP8)
-        return "-FP8";
-    return r->scheme == FP8Q_SCHEME_BLOCK ? "-FP8-BLOCK" : "-FP8-Dynamic";
+    static const char *const suffixes[] = {"-FP8-BLOCK", "-FP8-Dynamic", "-FP8"};
+    return r->format == FP8Q_FORMAT_FP8 ? "-FP8" : suffixes[r->scheme];
 }
 
 static void report_done(struct cli *cli, const struct fp8q_plan *plan,
@@ -116,12 +116,11 @@ static int write_lock(struct cli *cli, const char *path, const struct fp8q_plan 
     return status;
 }
 
-static int convert(struct cli *cli, const struct words *w, const struct fp8q_request *r,
-                   const struct fp8q_plan *plan, struct fp8q_convert_options *o)
+static int convert(struct cli *cli, const struct words *w, const struct fp8q_plan *plan,
+                   struct fp8q_convert_options *o)
 {
     struct fp8q_convert_result result;
     struct fp8q_progress progress = {cli_progress, cli};
-    o->request = r;
     o->progress = &progress;
     o->overwrite = w->overwrite;
     o->resume = w->resume;
@@ -140,6 +139,7 @@ static int plan_and_convert(struct cli *cli, const struct words *w, struct fp8q_
     struct fp8q_ckpt *ckpt = NULL, *like = NULL;
     struct fp8q_plan *plan = NULL;
     char *default_destination = NULL;
+    bool complete = false;
     int status = fp8q_ckpt_open(r->source, &ckpt, &cli->warnings, &cli->error);
     if (status == FP8Q_OK && r->like)
         status = fp8q_ckpt_open(r->like, &like, &cli->warnings, &cli->error);
@@ -162,13 +162,19 @@ static int plan_and_convert(struct cli *cli, const struct words *w, struct fp8q_
         fp8q_jsonw_bool(&cli->json, "dry_run", w->dry_run);
         cli_report_plan_json(cli, plan);
         status = fp8q_plan_check(plan, &cli->error);
-        if (status == FP8Q_OK &&
-            !w->dry_run) /* before the plan is printed as if it would be done */
+        o->request = r;
+        if (status == FP8Q_OK && w->resume && !w->dry_run && !o->n_parts)
+            status = fp8q_convert_complete(plan, o, &complete, &cli->error);
+        if (status == FP8Q_OK && !w->dry_run &&
+            !complete) /* before the plan is printed as if it would be done */
             status = fp8q_outdir_check(ckpt, o->destination, w->overwrite, &cli->error);
-        if (status == FP8Q_OK || w->dry_run)
+        if ((status == FP8Q_OK && !complete) || w->dry_run)
             cli_report_plan(cli, plan);
-        if (status == FP8Q_OK && !w->dry_run)
-            status = convert(cli, w, r, plan, o);
+        if (complete)
+            cli_print(cli, "%s is complete already: same source, options and version\n",
+                      o->destination);
+        if (status == FP8Q_OK && !w->dry_run && !complete)
+            status = convert(cli, w, plan, o);
     }
     fp8q_plan_destroy(plan);
     fp8q_ckpt_close(like);

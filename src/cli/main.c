@@ -2,6 +2,8 @@
  *
  * main.c - the command table and signals.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,6 +37,24 @@ static void install_handlers(void)
     signal(SIGXFSZ, SIG_IGN); /* the write then fails with EFBIG, which is reported */
 }
 
+/* A standard stream that the caller closed would give its number to the next file that is opened,
+ * and what is printed would go into that file.  Opened the wrong way round, so that using the
+ * stream still fails as it should.  */
+static void hold_standard_streams(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0)
+            _exit(3);
+}
+
+static int flushed(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    fprintf(stderr, "fp8q: error: writing to standard output: %s\n", strerror(errno));
+    return 3;
+}
+
 static int print_help(void)
 {
     puts("usage: fp8q COMMAND [options] ...\n\n"
@@ -45,18 +65,19 @@ static int print_help(void)
     puts("\n`fp8q COMMAND --help` lists the options of a command.  Exit status: 0 done or passed,\n"
          "1 a check failed, 2 wrong request, 3 I/O error or malformed input, 4 policy violation,\n"
          "5 evidence missing, stale or inconclusive.");
-    return fflush(stdout) == 0 ? 0 : 3;
+    return flushed();
 }
 
 int main(int argc, char **argv)
 {
+    hold_standard_streams();
     if (argc < 2) {
         fputs("fp8q: error: no command; see `fp8q --help`\n", stderr);
         return 2;
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         puts("fp8q " FP8Q_VERSION);
-        return fflush(stdout) == 0 ? 0 : 3;
+        return flushed();
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0)

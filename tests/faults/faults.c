@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * faults.c - the whole program, with every system call and allocation of small conversions failed
+ * in turn.
+ *
+ *     faults [EVERY]                 tries every EVERY-th call only (default 1: all)
+ *     faults SCENARIO CALL NUMBER    this one, with a stack trace: faults directory memory 53
+ *
+ * Each run is a forked child in a directory that is made anew.  Whatever fails, the exit status and
+ * the message say so, nothing wrong stands under a final name, an old output is as it was, nothing
+ * is left over, and the source is untouched; or else the run succeeded and its output is the one of
+ * an undisturbed run.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "inject.h"
+#include "io.h"
+#include "small.h"
+
+int cli_main(int argc, char **argv); /* main() of src/cli/main.c */
+
+/* Findings of the sanitizers must not look like an exit status of ours.  */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "exitcode=99:detect_leaks=1";
+}
+
+enum leaves {
+    LEAVES_NOTHING, /* a failure leaves everything as before */
+    LEAVES_WORK     /* ... or what the same command goes on with */
+};
+
+struct scenario {
+    const char *name, *target;
+    enum leaves leaves;
+    const char *words[12];
+    const char *before[3][12]; /* commands that make the directory in which it starts */
+    long spoil;                /* the last of them ends at this pwrite: no space */
+};
+
+#define SOURCE "../source"
+#define FILE_SOURCE "../source.safetensors"
+
+static const struct scenario scenarios[] = {
+    {"directory", "dst", LEAVES_NOTHING, {"quantize", SOURCE, "dst"}, {{NULL}}, 0},
+    {"directory, inline",
+     "dst",
+     LEAVES_NOTHING,
+     {"quantize", SOURCE, "dst", "--scales", "inline"},
+     {{NULL}},
+     0},
+    {"directory, three threads",
+     "dst",
+     LEAVES_NOTHING,
+     {"quantize", SOURCE, "dst", "--threads", "3"},
+     {{NULL}},
+     0},
+    {"directory, --overwrite",
+     "dst",
+     LEAVES_NOTHING,
+     {"quantize", SOURCE, "dst", "--overwrite"},
+     {{"quantize", SOURCE, "dst", "--scale-fmt", "ue8m0"}},
+     0},
+    {"directory, --resume",
+     "dst",
+     LEAVES_WORK,
+     {"quantize", SOURCE, "dst", "--resume"},
+     {{"quantize", SOURCE, "dst", "--resume"}},
+     9},
+    {"complete, --resume",
+     "dst",
+     LEAVES_NOTHING,
+     {"quantize", SOURCE, "dst", "--resume"},
+     {{"quantize", SOURCE, "dst"}},
+     0},
+    {"finish",
+     "dst",
+     LEAVES_WORK,
+     {"finish", "dst"},
+     {{"quantize", SOURCE, "dst", "--part", "1/2"}, {"quantize", SOURCE, "dst", "--part", "2/2"}},
+     0},
+    {"file",
+     "dst.safetensors",
+     LEAVES_NOTHING,
+     {"quantize", FILE_SOURCE, "dst.safetensors"},
+     {{NULL}},
+     0},
+    {"file, --overwrite",
+     "dst.safetensors",
+     LEAVES_NOTHING,
+     {"quantize", FILE_SOURCE, "dst.safetensors", "--overwrite"},
+     {{"quantize", FILE_SOURCE, "dst.safetensors", "--scale-fmt", "ue8m0"}},
+     0},
+    {"file, inline, --overwrite",
+     "dst.safetensors",
+     LEAVES_NOTHING,
+     {"quantize", FILE_SOURCE, "dst.safetensors", "--overwrite", "--scales", "inline"},
+     {{"quantize", FILE_SOURCE, "dst.safetensors"}},
+     0},
+    {"dequantize", "dst", LEAVES_NOTHING, {"dequantize", "../fp8", "dst"}, {{NULL}}, 0},
+    {"verify", "dst", LEAVES_NOTHING, {"verify", "../fp8", "--source", SOURCE}, {{NULL}}, 0},
+    {"inspect", "dst", LEAVES_NOTHING, {"inspect", "../fp8"}, {{NULL}}, 0},
+};
+enum { N_SCENARIOS = sizeof(scenarios) / sizeof(*scenarios) };
+
+/* A way to fail a kind of call, and whether the program must go on as if nothing had been.  */
+struct way {
+    enum fault_call call;
+    enum fault_kind kind;
+    int error;
+    bool harmless;
+};
+static const struct way ways[] = {
+    {CALL_OPEN, FAULT_ERRNO, EIO, false},
+    {CALL_OPEN, FAULT_ERRNO, EINTR, true},
+    {CALL_OPEN, FAULT_ERRNO, EMFILE, false},
+    {CALL_CLOSE, FAULT_ERRNO, EIO, false},
+    {CALL_CLOSE, FAULT_ERRNO, EINTR, true},
+    {CALL_PREAD, FAULT_ERRNO, EIO, false},
+    {CALL_PREAD, FAULT_ERRNO, EINTR, true},
+    {CALL_PREAD, FAULT_SHORT, 0, true},
+    {CALL_PWRITE, FAULT_ERRNO, EIO, false},
+    {CALL_PWRITE, FAULT_ERRNO, ENOSPC, false},
+    {CALL_PWRITE, FAULT_ALWAYS, EDQUOT, false},
+    {CALL_PWRITE, FAULT_ERRNO, EINTR, true},
+    {CALL_PWRITE, FAULT_SHORT, 0, true},
+    {CALL_FSYNC, FAULT_ERRNO, EIO, false},
+    {CALL_FSYNC, FAULT_ERRNO, EINTR, true},
+    {CALL_FALLOCATE, FAULT_ERRNO, ENOSPC, false},
+    {CALL_FALLOCATE, FAULT_ERRNO, EOPNOTSUPP, true},
+    {CALL_FALLOCATE, FAULT_ERRNO, EINTR, true},
+    {CALL_FSTAT, FAULT_ERRNO, EIO, false},
+    {CALL_STAT, FAULT_ERRNO, EIO, false},
+    {CALL_LSTAT, FAULT_ERRNO, EIO, false},
+    {CALL_STATVFS, FAULT_ERRNO, ENOSYS, true},
+    {CALL_MKDIR, FAULT_ERRNO, EDQUOT, false},
+    {CALL_RENAME, FAULT_ERRNO, EIO, false},
+    {CALL_RENAMEAT2, FAULT_ERRNO, EIO, false},
+    {CALL_RENAMEAT2, FAULT_ERRNO, EINVAL, true},
+    {CALL_UNLINK, FAULT_ERRNO, EIO, false},
+    {CALL_RMDIR, FAULT_ERRNO, EIO, false},
+    {CALL_OPENDIR, FAULT_ERRNO, EIO, false},
+    {CALL_READDIR, FAULT_ERRNO, EIO, false},
+    {CALL_FLOCK, FAULT_ERRNO, ENOLCK, false},
+    {CALL_FLOCK, FAULT_ERRNO, EINTR, true},
+    {CALL_FCHMOD, FAULT_ERRNO, EPERM, false},
+    {CALL_REALPATH, FAULT_ERRNO, EACCES, false},
+    {CALL_SYNC_FILE_RANGE, FAULT_ERRNO, ENOSYS, true},
+    {CALL_THREAD, FAULT_ALWAYS, 0, true},
+    {CALL_MEMORY, FAULT_ERRNO, ENOMEM, false},
+};
+enum { N_WAYS = sizeof(ways) / sizeof(*ways) };
+
+static bool trace;
+static long *counts; /* shared with the children */
+static char said[8192];
+static unsigned long n_runs, n_failed_cleanly, n_went_on, n_left, n_wrong;
+
+/* ---- one run --------------------------------------------------------------------------------- */
+
+static void read_said(void)
+{
+    int fd = open("../said", O_RDONLY);
+    ssize_t n = fd < 0 ? 0 : read(fd, said, sizeof(said) - 1);
+    said[n > 0 ? n : 0] = '\0';
+    if (fd >= 0)
+        close(fd);
+}
+
+/* Runs the program in a child; its exit status, or 256 + the signal that killed it.  */
+static int run(const char *const *words, const struct fault *fault)
+{
+    static char program[] = "fp8q", one[] = "1", threads[] = "--threads";
+    char *argv[20] = {program};
+    int argc = 1, status;
+    bool threaded = false;
+    for (; words[argc - 1]; argc++) {
+        argv[argc] = (char *)(uintptr_t)words[argc - 1];
+        threaded = threaded || strcmp(argv[argc], "--threads") == 0;
+    }
+    if (!threaded && strcmp(words[0], "inspect") != 0) {
+        argv[argc++] = threads; /* calls in the same order every time */
+        argv[argc++] = one;
+    }
+    memset(counts, 0, N_CALLS * sizeof(*counts));
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        int out = open("/dev/null", O_WRONLY),
+            err = open("../said", O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        dup2(out, 1);
+        dup2(err, 2);
+        close(out);
+        close(err);
+        fault_arm(fault, counts);
+        int code = cli_main(argc, argv);
+        fault_disarm();
+        exit(code);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child) {
+        perror("faults");
+        exit(70);
+    }
+    read_said();
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
+}
+
+static void start_from(const char *dir)
+{
+    struct fp8q_error err = {0};
+    if (chdir("..") != 0 || fp8q_remove_tree("run", &err) != FP8Q_OK) {
+        fprintf(stderr, "faults: %s\n", err.message);
+        exit(70);
+    }
+    tree_copy(dir, "run");
+    if (chdir("run") != 0)
+        exit(70);
+}
+
+/* ---- judgement ------------------------------------------------------------------------------- */
+
+struct expected {
+    uint32_t before, after, target, source;
+};
+
+static uint32_t sources_digest(void)
+{
+    uint32_t crc[] = {tree_digest(SOURCE), tree_digest(FILE_SOURCE), tree_digest("../fp8")};
+    return fp8q_crc32(0, crc, sizeof(crc));
+}
+
+/* Calls that clean up after a success: a failure may leave something, but nothing wrong.  */
+static bool may_leave(enum fault_call call)
+{
+    return call == CALL_UNLINK || call == CALL_RMDIR || call == CALL_OPENDIR ||
+           call == CALL_READDIR || call == CALL_LSTAT || call == CALL_MEMORY;
+}
+
+static bool says_why(const struct way *w)
+{
+    const char *reason = w->error == ENOMEM ? "memory" : strerror(w->error);
+    return strncmp(said, "fp8q: ", 6) == 0 && strstr(said, "error: ") && strstr(said, reason);
+}
+
+/* NULL if all is well.  */
+static const char *judge(const struct scenario *s, const struct way *w, const struct expected *e,
+                         int code)
+{
+    static const struct fault none = {.kind = FAULT_NONE};
+    uint32_t now = tree_digest(".");
+    if (sources_digest() != e->source)
+        return "the source was changed";
+    if (code == 0) {
+        n_went_on++;
+        if (now == e->after)
+            return NULL;
+        n_left++;
+        if (tree_digest(s->target) != e->target)
+            return "success, but the output is another one";
+        return may_leave(w->call) ? NULL : "success, but something is left";
+    }
+    n_failed_cleanly++;
+    if (code != 3)
+        return "the exit status is not 3";
+    if (w->harmless)
+        return "failed where it had to go on";
+    if (!says_why(w))
+        return "the message does not say why";
+    if (now == e->before)
+        return NULL;
+    if (s->leaves == LEAVES_NOTHING)
+        return "a failure left something";
+    if (tree_digest(s->target) != 0)
+        return "a failure left an output";
+    if (run(s->words, &none) != 0 || tree_digest(".") != e->after)
+        return "the same command could not go on";
+    return NULL;
+}
+
+static void try_fault(const struct scenario *s, const struct way *w, const struct expected *e,
+                      long at)
+{
+    struct fault fault = {
+        .kind = w->kind, .call = w->call, .at = at, .error = w->error, .trace = trace};
+    start_from("template");
+    n_runs++;
+    const char *wrong = judge(s, w, e, run(s->words, &fault));
+    if (!wrong)
+        return;
+    n_wrong++;
+    read_said();
+    printf("%s: %s number %ld %s: %s\n    %.1500s\n", s->name, fault_call_names[w->call], at,
+           w->kind == FAULT_SHORT ? "is short" : strerror(w->error), wrong, said);
+}
+
+/* ---- scenarios ------------------------------------------------------------------------------- */
+
+/* Makes ../template, the directory in which each run starts.  */
+static void prepare(const struct scenario *s)
+{
+    struct fp8q_error err = {0};
+    struct fault none = {.kind = FAULT_NONE};
+    struct fault spoil = {
+        .kind = FAULT_ALWAYS, .call = CALL_PWRITE, .at = s->spoil, .error = ENOSPC};
+    start_from("empty");
+    for (size_t i = 0; i < 3 && s->before[i][0]; i++) {
+        bool last = i == 2 || !s->before[i + 1][0];
+        int code = run(s->before[i], last && s->spoil ? &spoil : &none);
+        if (code != (last && s->spoil ? 3 : 0)) {
+            printf("%s: preparing it: status %d\n%s", s->name, code, said);
+            exit(1);
+        }
+    }
+    (void)fp8q_remove_tree("../template", &err);
+    tree_copy(".", "../template");
+}
+
+static void try_scenario(const struct scenario *s, long every)
+{
+    static const struct fault none = {.kind = FAULT_NONE};
+    long calls[N_CALLS], total = 0;
+    unsigned long runs = n_runs;
+    prepare(s);
+    struct expected e = {.before = tree_digest("."), .source = sources_digest()};
+    start_from("template");
+    int code = run(s->words, &none);
+    if (code != 0) {
+        printf("%s: fails without a fault: status %d\n%s", s->name, code, said);
+        n_wrong++;
+        return;
+    }
+    e.after = tree_digest(".");
+    e.target = tree_digest(s->target);
+    memcpy(calls, counts, sizeof(calls));
+    for (size_t i = 0; i < N_CALLS; i++)
+        total += calls[i];
+    for (size_t i = 0; i < N_WAYS; i++)
+        for (long at = every > 1 ? (long)(i % (size_t)every) : 0; at < calls[ways[i].call];
+             at += every)
+            try_fault(s, &ways[i], &e, at);
+    printf("%-28s %5ld calls and allocations, %5lu runs\n", s->name, total, n_runs - runs);
+    fflush(stdout);
+}
+
+static void try_one(const struct scenario *s, const char *call, long at)
+{
+    static const struct fault none = {.kind = FAULT_NONE};
+    prepare(s);
+    struct expected e = {.before = tree_digest("."), .source = sources_digest()};
+    start_from("template");
+    (void)run(s->words, &none);
+    e.after = tree_digest(".");
+    e.target = tree_digest(s->target);
+    trace = true;
+    for (size_t i = 0; i < N_WAYS; i++)
+        if (strcmp(fault_call_names[ways[i].call], call) == 0) {
+            try_fault(s, &ways[i], &e, at);
+            printf("%s\n", said);
+        }
+}
+
+static void make_sources(void)
+{
+    static const struct fault none = {.kind = FAULT_NONE};
+    static const char *const quantize[] = {"quantize", "../source", "../fp8", NULL};
+    struct fp8q_error err = {0};
+    small_dir("source", 1);
+    small_file("source.safetensors", 2);
+    if (fp8q_mkdir("empty", &err) || fp8q_mkdir("run", &err) || chdir("run") != 0 ||
+        run(quantize, &none) != 0) {
+        fprintf(stderr, "faults: %s%s\n", err.message, said);
+        exit(70);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    long every = argc == 2 ? strtol(argv[1], NULL, 10) : 1;
+    /* Hundreds of thousands of fsyncs are nothing in memory.  */
+    char dir[] = "/dev/shm/fp8q-faults-XXXXXX", other[] = "/tmp/fp8q-faults-XXXXXX", *made;
+    struct fp8q_error err = {0};
+    counts = mmap(NULL, N_CALLS * sizeof(*counts), PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    made = mkdtemp(dir);
+    if (!made)
+        made = mkdtemp(other);
+    if (counts == MAP_FAILED || !made || chdir(made) != 0 || every < 1) {
+        perror("faults");
+        return 70;
+    }
+    make_sources();
+    for (size_t i = 0; i < N_SCENARIOS; i++) {
+        if (argc < 4)
+            try_scenario(&scenarios[i], every);
+        else if (strcmp(scenarios[i].name, argv[1]) == 0)
+            try_one(&scenarios[i], argv[2], strtol(argv[3], NULL, 10));
+    }
+    printf(
+        "%lu faults: %lu reported and undone, %lu survived (%lu left something over), %lu wrong\n",
+        n_runs, n_failed_cleanly, n_went_on, n_left, n_wrong);
+    if (chdir("/") != 0 || fp8q_remove_tree(made, &err) != FP8Q_OK)
+        fprintf(stderr, "faults: %s\n", err.message);
+    return n_wrong ? 1 : 0;
+}
