@@ -36,6 +36,7 @@ struct worker {
 
 struct check {
     struct fp8q_verify_report *report;
+    struct fp8q_payload *payload;
     const struct fp8q_verify_options *options;
     const struct fp8q_plan *plan;
     struct fp8q_files sources, outputs;
@@ -134,6 +135,7 @@ static int check_kept(struct check *c, struct worker *w, const struct fp8q_piece
     char *a = w->memory, *b = w->memory + FP8Q_COPY_BYTES;
     FP8Q_TRY(fp8q_pread(src_fd, a, n, s->offset + at, c->plan->ckpt->shards[s->shard].path, err));
     FP8Q_TRY(fp8q_pread(dst_fd, b, n, t->offset + at, c->report->ckpt->shards[t->shard].path, err));
+    FP8Q_TRY(fp8q_payload_look(c->payload, (unsigned)(w - c->workers), t, at, b, n, err));
     if (memcmp(a, b, n) == 0)
         return FP8Q_OK;
     size_t i = 0;
@@ -257,6 +259,9 @@ static int check_panel(struct check *c, struct worker *w, const struct fp8q_piec
                                 wide + r * v->n_cols);
         check_rows(c, w, p, v, rank, r, n, amax, sums);
     }
+    if (v->n_cols == p->n_cols)
+        FP8Q_TRY(fp8q_payload_look(c->payload, (unsigned)(w - c->workers), t, v->row * v->n_cols,
+                                   v->codes, (size_t)(v->n_rows * v->n_cols), err));
     if (!c->same_rules || p->scheme != FP8Q_SCHEME_BLOCK)
         return FP8Q_OK;
     for (uint64_t col = 0; col < v->n_cols; col += FP8Q_BLOCK)
@@ -575,11 +580,13 @@ static void close_check(struct check *c)
 }
 
 int fp8q_verify_source(struct fp8q_verify_report *report, const struct fp8q_verify_options *o,
-                       struct fp8q_warnings *warnings, struct fp8q_error *err)
+                       struct fp8q_payload *payload, struct fp8q_warnings *warnings,
+                       struct fp8q_error *err)
 {
     FP8Q_TRY(make_plan(report, o, warnings, err));
     struct check c = {
         .report = report,
+        .payload = payload,
         .options = o,
         .plan = report->plan,
         .same_rules = report->ours,
