@@ -5,9 +5,9 @@
  * The scales are those of plain rounding.  Within each block of 128 columns, columns are rounded
  * one after another by falling second moment, and the error of each is made up for by the ones that
  * follow, as the second moments of the site's inputs (calib.h: unit-normalised token vectors,
- * damped by 1 % of their mean) tell.  The codes depend on the weights, the scales and the
- * calibration file only: not on threads, nor on the instruction set (F64 preparation and F32
- * operations in a fixed order, none of them fused).
+ * damped by 1 % of their mean, shrunk by a fifth off the diagonal) tell.  The codes depend on the
+ * weights, the scales and the calibration file only: not on threads, nor on the instruction set
+ * (F64 preparation and F32 operations in a fixed order, none of them fused).
  *
  * The guard: a quarter of the tokens was held out of the moments.  If codes made with the other
  * three quarters do not lower the output error on the held-out ones, the tensors of the site keep

@@ -15,6 +15,11 @@
 #include "pool.h"
 
 #define DAMPING 0.01 /* of the mean second moment, added to the diagonal */
+/* Moments between channels are trusted a little less than those of a channel with itself: text of
+ * another kind has the latter alike and the former not.  Measured on SmolLM2: log lines as
+ * calibration give 0.94 x the KLD of plain rounding instead of 1.10 x, and text like the
+ * evaluation's is no worse.  */
+#define SHRINKAGE 0.2
 
 /* Channels by falling moment; equal ones (dead channels) keep their places.  */
 static void choose_order(const float *h, size_t n, uint8_t *order)
@@ -76,7 +81,8 @@ static void prepare(const float *h, size_t n, uint8_t *order, float *factors, do
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < n; j++)
             work[i * n + j] =
-                (double)h[order[i] * FP8Q_BLOCK + order[j]] + (i == j ? DAMPING * mean : 0.0);
+                (double)h[order[i] * FP8Q_BLOCK + order[j]] * (i == j ? 1.0 : 1.0 - SHRINKAGE) +
+                (i == j ? DAMPING * mean : 0.0);
     memset(factors, 0, FP8Q_MOMENTS * sizeof(*factors));
     if (mean > 0 && factor_from_below(work, n))
         invert_rows(work, n, u, factors);

@@ -174,7 +174,8 @@ static void gptq_block(const struct fixture *f, size_t b, uint8_t *codes)
     qsort(order, n, sizeof(*order), falling);
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < n; j++)
-            u[i * n + j] = (double)h[order[i] * 128 + order[j]] + (i == j ? 0.01 * mean : 0);
+            u[i * n + j] = (double)h[order[i] * 128 + order[j]] * (i == j ? 1 : 0.8) +
+                           (i == j ? 0.01 * mean : 0);
     invert(u, n);
     cholesky_upper(u, n);
     for (size_t r = 0; r < 128; r++) {
