@@ -131,7 +131,7 @@ struct rounding {
 
 static int open_rounding(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
                          struct rounding *r, struct fp8q_convert_result *result,
-                         struct fp8q_error *err)
+                         struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     *r = (struct rounding){.compensates = o->request->calibration != NULL};
     if (!r->compensates) {
@@ -142,6 +142,12 @@ static int open_rounding(const struct fp8q_plan *plan, const struct fp8q_convert
                                 &r->compensation, err));
     result->n_compensated = r->compensation.n_compensated;
     result->n_guarded = r->compensation.n_plain + r->compensation.n_without;
+    if (fp8q_calib_is_noise(&r->compensation.calib))
+        FP8Q_TRY(
+            fp8q_warn(warnings, err, "calibration-noise",
+                      "%s: the model finds its inputs no likelier than chance, so every site keeps "
+                      "plain rounding",
+                      o->request->calibration));
     return fp8q_rounding_json(&r->compensation, &r->json, err);
 }
 
@@ -257,7 +263,7 @@ int fp8q_convert(const struct fp8q_plan *plan, const struct fp8q_convert_options
                                   o->n_parts ? 0 : output_size(plan), use, o->overwrite, &out, err);
     fp8q_text_reset(&state);
     FP8Q_TRY(status);
-    status = open_rounding(plan, o, &rounding, result, err);
+    status = open_rounding(plan, o, &rounding, result, warnings, err);
     if (status == FP8Q_OK)
         status = run(plan, o, &out, &rounding, result, warnings, err);
     close_rounding(&rounding);
@@ -363,7 +369,7 @@ int fp8q_convert_finish(const struct fp8q_plan *plan, const struct fp8q_convert_
         fp8q_outdir_leave(&out);
         return status;
     }
-    status = open_rounding(plan, o, &rounding, result, err);
+    status = open_rounding(plan, o, &rounding, result, warnings, err);
     if (status == FP8Q_OK)
         status =
             fp8q_finish(plan, o->request, &out, rounding.json.data, &result->finish, warnings, err);

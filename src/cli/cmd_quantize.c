@@ -27,7 +27,8 @@ static const char usage[] =
 struct words {
     struct cli_list ignore, include;
     const char *output, *input, *format, *scales, *scale_fmt, *block_size, *scheme, *ragged, *part;
-    const char *lock;
+    const char *lock, *ignore_file;
+    char *ignore_text; /* owned: what @ignore_file holds, cut into lines */
     uint64_t max_memory;
     bool dry_run, resume, overwrite;
 };
@@ -61,6 +62,31 @@ static int read_words(struct cli *cli, const struct words *w, struct fp8q_reques
     r->n_ignore = w->ignore.count;
     r->include = w->include.items;
     r->n_include = w->include.count;
+    return FP8Q_OK;
+}
+
+/* Adds the lines of --ignore-file to the patterns.  */
+static int read_ignore_file(struct cli *cli, struct words *w)
+{
+    size_t len;
+    if (!w->ignore_file)
+        return FP8Q_OK;
+    FP8Q_TRY(fp8q_read_file(w->ignore_file, 1 << 24, &w->ignore_text, &len, &cli->error));
+    for (char *line = w->ignore_text, *end; line; line = end) {
+        end = strchr(line, '\n');
+        if (end)
+            *end++ = '\0';
+        size_t n = strlen(line);
+        while (n && (line[n - 1] == '\r' || line[n - 1] == ' '))
+            line[--n] = '\0';
+        if (*line == '\0' || *line == '#')
+            continue;
+        const char **items = realloc(w->ignore.items, (w->ignore.count + 1) * sizeof(*items));
+        if (!items)
+            return fp8q_fail_nomem(&cli->error);
+        w->ignore.items = items;
+        items[w->ignore.count++] = line;
+    }
     return FP8Q_OK;
 }
 
@@ -191,6 +217,8 @@ static int run(struct cli *cli, int argc, char **argv)
     const struct cli_option options[] = {
         {"ignore", 0, CLI_LIST, &w.ignore, "PAT",
          "keep modules in high precision (may be repeated)"},
+        {"ignore-file", 0, CLI_TEXT, &w.ignore_file, "FILE",
+         "one pattern a line, as `fp8q sweep -o` writes them; # begins a comment"},
         {"exclude", 0, CLI_LIST, &w.ignore, "PAT", NULL},
         {"include", 0, CLI_LIST, &w.include, "PAT", "quantize modules that are kept by default"},
         {"no-default-ignore", 0, CLI_FLAG, &r.no_default_ignore, NULL,
@@ -235,7 +263,9 @@ static int run(struct cli *cli, int argc, char **argv)
     }
     r.source = operands[0];
     o.kernel = fp8q_kernel_select(cli->kernel);
-    int status = read_words(cli, &w, &r);
+    int status = read_ignore_file(cli, &w);
+    if (status == FP8Q_OK)
+        status = read_words(cli, &w, &r);
     if (status == FP8Q_OK && !o.kernel)
         status =
             bad_word(cli, "kernel", cli->kernel, "a kernel that this CPU has (scalar, avx2, ...)");
@@ -245,6 +275,7 @@ static int run(struct cli *cli, int argc, char **argv)
         status = plan_and_convert(cli, &w, &r, &o, operands[1] ? operands[1] : w.output);
     free(w.ignore.items);
     free(w.include.items);
+    free(w.ignore_text);
     return cli_end(cli, status);
 }
 
