@@ -264,7 +264,8 @@ static int check_panel(struct check *c, struct worker *w, const struct fp8q_piec
                            v->col, v->n_cols, c->report->ckpt->shards[t->shard].path, err));
         if (wide)
             fp8q_weights_decode(&w->source, c->options->kernel, p->first_row + chunk.row,
-                                chunk.n_rows, v->col, v->n_cols, (const uint8_t *)read, decoded);
+                                chunk.n_rows, v->col, v->n_cols, (const uint8_t *)read,
+                                FP8Q_FLOAT_F32, decoded);
         check_rows(c, w, p, &chunk, rank, amax, sums);
     }
     if (v->n_cols == p->n_cols)
@@ -399,7 +400,7 @@ static int check_float(struct check *c, struct worker *w, const struct fp8q_piec
         FP8Q_TRY(read_rows(dst_fd, stored, t, p->n_cols, first, n_rows, col, n,
                            c->report->ckpt->shards[t->shard].path, err));
         fp8q_weights_decode(&w->source, c->options->kernel, p->first_row + first, n_rows, col, n,
-                            (const uint8_t *)codes, values);
+                            (const uint8_t *)codes, FP8Q_FLOAT_F32, values);
         FP8Q_TRY(fp8q_store_floats(values, (size_t)(n_rows * n), t->dtype, again, s->name, err));
         if (memcmp(again, stored, (size_t)(n_rows * n * out)) != 0)
             note(c, &c->kept, rank, s->name, "differs in the rows from %llu, columns from %llu on",
