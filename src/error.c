@@ -12,6 +12,12 @@
 
 #include "text.h"
 
+#ifdef __clang_analyzer__ /* defined here */
+#undef fp8q_fail
+#undef fp8q_fail_errno
+#undef fp8q_fail_nomem
+#endif
+
 static volatile sig_atomic_t cancel_requested;
 
 static void fill(struct fp8q_error *err, enum fp8q_status status, const char *id, const char *fmt,

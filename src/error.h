@@ -35,6 +35,13 @@ int fp8q_fail_errno(struct fp8q_error *err, int errnum, const char *fmt, ...) FP
 
 int fp8q_fail_nomem(struct fp8q_error *err);
 
+/* What the analyzer cannot see, since it reads one file at a time: these never return 0.  */
+#ifdef __clang_analyzer__
+#define fp8q_fail(err, status, ...) (fp8q_fail(err, status, __VA_ARGS__), (int)(status))
+#define fp8q_fail_errno(...) (fp8q_fail_errno(__VA_ARGS__), (int)FP8Q_E_IO)
+#define fp8q_fail_nomem(err) (fp8q_fail_nomem(err), (int)FP8Q_E_NOMEM)
+#endif
+
 /* Appends to @warnings (NULL allowed).  A warning that cannot be stored is FP8Q_E_NOMEM.  */
 int fp8q_warn(struct fp8q_warnings *warnings, struct fp8q_error *err, const char *id,
               const char *fmt, ...) FP8Q_PRINTF(4, 5);

@@ -8,6 +8,7 @@
 #ifndef FP8Q_MEM_H
 #define FP8Q_MEM_H
 
+#include "endian_check.h"
 #include "error.h"
 
 static inline bool fp8q_mul_u64(uint64_t a, uint64_t b, uint64_t *product_out)

@@ -10,6 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of a regular expression on one name.  verify reads expressions from the config of a checkpoint
+ * that anyone may have made, and asks them for every tensor; PCRE2 itself would take a hundred
+ * times as many.  */
+#define MOST_STEPS 100000
+
 enum kind { COMPONENTS, GLOB, REGEX };
 
 struct fp8q_pattern {
@@ -82,10 +87,16 @@ int fp8q_pattern_match(const struct fp8q_pattern *p, const char *module, bool *m
         return FP8Q_OK;
     }
     pcre2_match_data *data = pcre2_match_data_create_from_pattern(p->code, NULL);
-    if (!data)
-        return fp8q_fail_nomem(err);
-    int n = pcre2_match(p->code, (PCRE2_SPTR)module, strlen(module), 0, 0, data, NULL);
+    pcre2_match_context *limits = pcre2_match_context_create(NULL);
+    int n = PCRE2_ERROR_NOMEMORY;
+    if (data && limits) {
+        pcre2_set_match_limit(limits, MOST_STEPS);
+        n = pcre2_match(p->code, (PCRE2_SPTR)module, strlen(module), 0, 0, data, limits);
+    }
+    pcre2_match_context_free(limits);
     pcre2_match_data_free(data);
+    if (n == PCRE2_ERROR_NOMEMORY)
+        return fp8q_fail_nomem(err);
     if (n < 0 && n != PCRE2_ERROR_NOMATCH)
         return fp8q_fail(err, FP8Q_E_ARG, "pattern-limit",
                          "pattern \"%s\": too much backtracking on \"%s\"", fp8q_show(&a, p->text),
