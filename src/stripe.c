@@ -27,6 +27,7 @@ struct pass {
     char *in;                 /* as read */
     void *values;             /* what to encode: @in itself, or F32 decoded from it */
     char *out;
+    bool direct; /* codes are decoded from @in to @out, @values are not needed */
     float *wide; /* F32 values for a site, where @values are not */
     uint32_t in_crc[FP8Q_BLOCK], out_crc[FP8Q_BLOCK]; /* by row; [0] alone if one panel is all */
 };
@@ -133,9 +134,10 @@ static int read_chunk(struct pass *p, uint32_t first, uint32_t n, bool checksum,
                 p->in_crc[first + r] = fp8q_crc32(p->in_crc[first + r], row, row_bytes);
         }
     }
-    if (job->weights)
+    if (job->weights && !p->direct)
         fp8q_weights_decode(job->weights, job->kernel, p->row + first, n, p->col, p->panel_cols,
-                            (const uint8_t *)chunk, (float *)p->values + first * p->panel_cols);
+                            (const uint8_t *)chunk, FP8Q_FLOAT_F32,
+                            (float *)p->values + first * p->panel_cols);
     return FP8Q_OK;
 }
 
@@ -387,14 +389,21 @@ int fp8q_store_floats(const float *values, size_t n, enum fp8q_dtype to, char *o
 int fp8q_stripe_float(struct fp8q_stripe_job *job, struct fp8q_error *err)
 {
     struct pass p;
+    enum fp8q_float to = FP8Q_FLOAT_F32;
     pass_open(&p, job);
+    /* F16 goes the longer way, which finds what does not fit.  */
+    p.direct = job->weights && fp8q_float_of(job->plan->options.to, &to) && to != FP8Q_FLOAT_F16;
     while (next_panel(&p))
         for (uint32_t first = 0, n = 0; next_chunk(&p, &first, &n);) {
+            uint64_t at = first * p.panel_cols;
+            char *out = p.out + at * p.out_size;
             FP8Q_TRY(read_chunk(&p, first, n, true, err));
-            FP8Q_TRY(fp8q_store_floats((const float *)p.values + first * p.panel_cols,
-                                       (size_t)(p.panel_cols * n), job->plan->options.to,
-                                       p.out + first * p.panel_cols * p.out_size, p.source->name,
-                                       err));
+            if (p.direct)
+                fp8q_weights_decode(job->weights, job->kernel, p.row + first, n, p.col,
+                                    p.panel_cols, (const uint8_t *)p.in + at, to, out);
+            else
+                FP8Q_TRY(fp8q_store_floats((const float *)p.values + at, (size_t)(p.panel_cols * n),
+                                           job->plan->options.to, out, p.source->name, err));
             FP8Q_TRY(end_chunk(&p, first, n, err));
         }
     pass_close(&p);

@@ -210,11 +210,11 @@ static void check_codes(struct check *c, const struct fp8q_piece *p, const struc
              v->col + col);
 }
 
-/* Rows [@first, @first + @n) of the panel, in memory order, while they are in the cache.  @amax: of
- * each block of columns so far.  */
+/* Some rows of a panel, in memory order, while they are in the cache.  @amax: of each block of
+ * columns so far.  */
 static void check_rows(struct check *c, struct worker *w, const struct fp8q_piece *p,
-                       const struct panel *v, uint64_t rank, uint32_t first, uint32_t n,
-                       uint32_t *amax, struct fp8q_error_sums *sums)
+                       const struct panel *v, uint64_t rank, uint32_t *amax,
+                       struct fp8q_error_sums *sums)
 {
     const struct fp8q_kernel *k = c->options->kernel;
     size_t row_bytes = (size_t)v->n_cols * (v->from == FP8Q_FLOAT_F32 ? 4 : 2);
@@ -222,12 +222,12 @@ static void check_rows(struct check *c, struct worker *w, const struct fp8q_piec
     bool of_rows = c->same_rules && p->scheme == FP8Q_SCHEME_CHANNEL && v->n_cols == p->n_cols;
     uint32_t of_chunk[MOST_BLOCKS];
     if (c->same_rules && p->scheme == FP8Q_SCHEME_BLOCK) {
-        struct fp8q_stripe chunk = {v->values + first * row_bytes, v->from, n, v->n_cols};
+        struct fp8q_stripe chunk = {v->values, v->from, v->n_rows, v->n_cols};
         fp8q_stripe_amax(k, &chunk, of_chunk);
         for (uint64_t i = 0; i < fp8q_ceil_div(v->n_cols, FP8Q_BLOCK); i++)
             amax[i] = of_chunk[i] > amax[i] ? of_chunk[i] : amax[i];
     }
-    for (uint32_t r = first; r < first + n; r++) {
+    for (uint32_t r = 0; r < v->n_rows; r++) {
         if (of_rows)
             check_scale(c, p, v, rank, 0, r,
                         k->amax_bits[v->from](v->values + r * row_bytes, (size_t)v->n_cols),
@@ -238,26 +238,35 @@ static void check_rows(struct check *c, struct worker *w, const struct fp8q_piec
     }
 }
 
-/* Reads a panel and checks it on the way.  @raw: as in the source; @wide: decoded, or NULL.  */
+/* Reads a panel and checks it on the way.  @raw: as in the source; @wide: decoded, or NULL.  The
+ * values of all rows stay only if compensated codes are still to be looked at; else each chunk
+ * takes the place of the one before, and the cache.  */
 static int check_panel(struct check *c, struct worker *w, const struct fp8q_piece *p,
                        const struct panel *v, uint64_t rank, int src_fd, int dst_fd, char *raw,
                        float *wide, struct fp8q_error_sums *sums, struct fp8q_error *err)
 {
     const struct fp8q_tensor *s = &c->plan->ckpt->tensors[p->source], *t = c->tensors[p->output];
     uint64_t in = fp8q_dtype_bits(s->dtype) / 8, rows = CHUNK_BYTES / (v->n_cols * in) + 1;
+    bool stay = c->compensated[p - c->plan->pieces];
     uint32_t amax[MOST_BLOCKS] = {0};
-    for (uint32_t r = 0, n; r < v->n_rows; r += n) {
-        n = v->n_rows - r < rows ? v->n_rows - r : (uint32_t)rows;
-        FP8Q_TRY(read_rows(src_fd, raw + r * v->n_cols * in, s, p->n_cols,
-                           p->first_row + v->row + r, n, v->col, v->n_cols,
-                           c->plan->ckpt->shards[s->shard].path, err));
-        FP8Q_TRY(read_rows(dst_fd, (char *)v->codes + r * v->n_cols, t, p->n_cols, v->row + r, n,
+    struct panel chunk = *v;
+    for (uint32_t r = 0; r < v->n_rows; r += chunk.n_rows) {
+        size_t cells = (size_t)(r * v->n_cols);
+        char *read = stay ? raw + cells * in : raw;
+        float *decoded = wide && stay ? wide + cells : wide;
+        chunk.row = v->row + r;
+        chunk.n_rows = v->n_rows - r < rows ? v->n_rows - r : (uint32_t)rows;
+        chunk.values = wide ? (const char *)decoded : read;
+        chunk.codes = v->codes + cells;
+        FP8Q_TRY(read_rows(src_fd, read, s, p->n_cols, p->first_row + chunk.row, chunk.n_rows,
+                           v->col, v->n_cols, c->plan->ckpt->shards[s->shard].path, err));
+        FP8Q_TRY(read_rows(dst_fd, (char *)chunk.codes, t, p->n_cols, chunk.row, chunk.n_rows,
                            v->col, v->n_cols, c->report->ckpt->shards[t->shard].path, err));
         if (wide)
-            fp8q_weights_decode(&w->source, c->options->kernel, p->first_row + v->row + r, n,
-                                v->col, v->n_cols, (const uint8_t *)raw + r * v->n_cols * in,
-                                wide + r * v->n_cols);
-        check_rows(c, w, p, v, rank, r, n, amax, sums);
+            fp8q_weights_decode(&w->source, c->options->kernel, p->first_row + chunk.row,
+                                chunk.n_rows, v->col, v->n_cols, (const uint8_t *)read,
+                                FP8Q_FLOAT_F32, decoded);
+        check_rows(c, w, p, &chunk, rank, amax, sums);
     }
     if (v->n_cols == p->n_cols)
         FP8Q_TRY(fp8q_payload_look(c->payload, (unsigned)(w - c->workers), t, v->row * v->n_cols,
@@ -391,7 +400,7 @@ static int check_float(struct check *c, struct worker *w, const struct fp8q_piec
         FP8Q_TRY(read_rows(dst_fd, stored, t, p->n_cols, first, n_rows, col, n,
                            c->report->ckpt->shards[t->shard].path, err));
         fp8q_weights_decode(&w->source, c->options->kernel, p->first_row + first, n_rows, col, n,
-                            (const uint8_t *)codes, values);
+                            (const uint8_t *)codes, FP8Q_FLOAT_F32, values);
         FP8Q_TRY(fp8q_store_floats(values, (size_t)(n_rows * n), t->dtype, again, s->name, err));
         if (memcmp(again, stored, (size_t)(n_rows * n * out)) != 0)
             note(c, &c->kept, rank, s->name, "differs in the rows from %llu, columns from %llu on",

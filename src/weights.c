@@ -194,16 +194,17 @@ float fp8q_weights_scale(const struct fp8q_weights *w, uint64_t row, uint64_t co
 
 void fp8q_weights_decode(const struct fp8q_weights *w, const struct fp8q_kernel *kernel,
                          uint64_t row, uint64_t n_rows, uint64_t col, uint64_t n_cols,
-                         const uint8_t *codes, float *out)
+                         const uint8_t *codes, enum fp8q_float to, void *out)
 {
+    size_t size = to == FP8Q_FLOAT_F32 ? 4 : 2;
     uint64_t step = w->scaling == FP8Q_SCALING_BLOCK ? FP8Q_BLOCK : n_cols;
     for (uint64_t r = 0; r < n_rows; r++)
         for (uint64_t c = 0, m; c < n_cols; c += m) {
             m = step - (w->scaling == FP8Q_SCALING_BLOCK ? (col + c) % step : 0);
             m = n_cols - c < m ? n_cols - c : m;
             size_t at = (size_t)(r * n_cols + c);
-            kernel->decode[FP8Q_FLOAT_F32](out + at, codes + at, (size_t)m,
-                                           fp8q_weights_scale(w, row + r, col + c));
+            kernel->decode[to]((char *)out + at * size, codes + at, (size_t)m,
+                               fp8q_weights_scale(w, row + r, col + c));
         }
 }
 
@@ -216,6 +217,6 @@ int fp8q_weights_read(const struct fp8q_weights *w, const struct fp8q_kernel *ke
     if (w->scaling == FP8Q_SCALING_NONE)
         kernel->to_f32[w->from](out, raw, n);
     else
-        fp8q_weights_decode(w, kernel, row, n_rows, 0, w->n_cols, raw, out);
+        fp8q_weights_decode(w, kernel, row, n_rows, 0, w->n_cols, raw, FP8Q_FLOAT_F32, out);
     return FP8Q_OK;
 }

@@ -44,11 +44,11 @@ void fp8q_weights_reset(struct fp8q_weights *weights);
 /* Scale of the block that holds element [row, col].  */
 float fp8q_weights_scale(const struct fp8q_weights *weights, uint64_t row, uint64_t col);
 
-/* Codes as F32 (code * scale, rounded once): @n_rows x @n_cols of them, packed row-major, from
- * element [row, col] of an F8 weight on.  */
+/* Codes as floats of format @to (code * scale rounded to F32, then once more where @to is another):
+ * @n_rows x @n_cols of them, packed row-major, from element [row, col] of an F8 weight on.  */
 void fp8q_weights_decode(const struct fp8q_weights *weights, const struct fp8q_kernel *kernel,
                          uint64_t row, uint64_t n_rows, uint64_t col, uint64_t n_cols,
-                         const uint8_t *codes, float *out);
+                         const uint8_t *codes, enum fp8q_float to, void *out);
 
 /* Reads rows @row .. @row + @n_rows - 1 as F32 (code * scale, rounded once), packed row-major. @raw
  * has room for @n_rows * n_cols * 4 bytes.  Values may be NaN or Inf where the file says so.  */

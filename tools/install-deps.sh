@@ -1,11 +1,13 @@
 #!/bin/sh
-# Installs Debian packages: `build` for the program, `test` for its tests too.  As root, or with sudo.
+# Installs Debian packages: `build` for the program, `test` for its tests too, `cluster` for those of
+# tools/cluster as well.  As root, or with sudo.
 set -eu
 build="gcc cmake make pkg-config libc6-dev libcjson-dev zlib1g-dev libdeflate-dev libpcre2-dev
 libutf8proc-dev"
 test="clang libclang-rt-14-dev clang-format-14 libcmocka-dev python3 python3-venv python3-dev binutils"
 packages=$build
 [ "${1:-build}" = build ] || packages="$build $test"
+[ "${1:-build}" != cluster ] || packages="$packages slurm-wlm munge"
 
 missing=
 for package in $packages; do

@@ -8,6 +8,7 @@
 #     tsan       ThreadSanitizer: the tests that use threads
 #     scalar     no SIMD built: kernels, blocks and command line
 #     fuzz       each fuzz target for FP8Q_FUZZ_SECONDS (default 10)
+#     cluster    the recipes of tools/cluster, on a real Slurm (as root; not among the default parts)
 #     style      clang-format, no untracked files
 set -eu
 cd "$(dirname "$0")/.."
@@ -60,6 +61,11 @@ for part in "$@"; do
     tsan)
         build tsan
         run_tests tsan -R 'base|kernels|cli_|verify|convert'
+        ;;
+    cluster)
+        tools/install-deps.sh cluster
+        build release -DFP8Q_CLUSTER_TESTS=ON
+        run_tests release -L cluster
         ;;
     scalar)
         build scalar
