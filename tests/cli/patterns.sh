@@ -4,7 +4,7 @@ run fp8q quantize data/checkpoints/llama-untied a --ignore-file keep.txt --dry-r
 run fp8q quantize data/checkpoints/llama-untied a --ignore layers.0.self_attn.k_proj --dry-run
 run fp8q quantize data/checkpoints/llama-untied a --ignore layers.0.self_attn.k_proj --dry-run --strict
 run fp8q quantize data/checkpoints/qwen2.5-vl-new a --ignore 're:visual.*' --dry-run
-run fp8q quantize data/checkpoints/llama-untied a --include lm_head --dry-run
+run fp8q quantize data/checkpoints/qwen3 a --include lm_head --dry-run
 run fp8q quantize data/checkpoints/llama-untied a -q --lock lock.json
 run fp8q verify a --lock lock.json -q
 run fp8q quantize data/checkpoints/llama-untied b -q --ignore layers.1 --lock narrow.json
