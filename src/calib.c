@@ -150,6 +150,15 @@ static int read_meta(struct fp8q_calib *c, struct fp8q_error *err)
     number[0] = 0;
     copy_meta(h, "n_tokens", number, sizeof(number));
     c->meta.n_tokens = strtoull(number, NULL, 10);
+    number[0] = 0;
+    copy_meta(h, "nll_sum", number, sizeof(number));
+    c->meta.nll_sum = strtod(number, NULL);
+    number[0] = 0;
+    copy_meta(h, "nll_tokens", number, sizeof(number));
+    c->meta.nll_tokens = strtoull(number, NULL, 10);
+    number[0] = 0;
+    copy_meta(h, "vocab", number, sizeof(number));
+    c->meta.vocab = strtoull(number, NULL, 10);
     return FP8Q_OK;
 }
 
@@ -248,6 +257,13 @@ int fp8q_calib_matches(const struct fp8q_calib *calib, uint32_t fingerprint, str
         fp8q_show(&shown, calib->meta.source_fingerprint), hex);
 }
 
+bool fp8q_calib_is_noise(const struct fp8q_calib *calib)
+{
+    const struct fp8q_calib_meta *m = &calib->meta;
+    return m->nll_tokens > 0 && m->vocab >= 1024 &&
+           m->nll_sum / (double)m->nll_tokens >= 0.9 * log((double)m->vocab);
+}
+
 /* ---- writing ------------------------------------------------------------------------------- */
 
 struct writer {
@@ -311,7 +327,10 @@ static int put(struct writer *w, const void *data, uint64_t size, struct fp8q_er
 static int put_header(struct writer *w, struct fp8q_error *err)
 {
     const struct fp8q_calib_meta *m = &w->calib->meta;
-    char n_samples[32], n_tokens[32];
+    char n_samples[32], n_tokens[32], nll_sum[32], nll_tokens[32], vocab[32];
+    snprintf(nll_sum, sizeof(nll_sum), "%.9g", m->nll_sum);
+    snprintf(nll_tokens, sizeof(nll_tokens), "%llu", (unsigned long long)m->nll_tokens);
+    snprintf(vocab, sizeof(vocab), "%llu", (unsigned long long)m->vocab);
     snprintf(n_samples, sizeof(n_samples), "%llu", (unsigned long long)m->n_samples);
     snprintf(n_tokens, sizeof(n_tokens), "%llu", (unsigned long long)m->n_tokens);
     const char *const pairs[][2] = {
@@ -324,6 +343,9 @@ static int put_header(struct writer *w, struct fp8q_error *err)
         {"inputs_fingerprint", m->inputs_fingerprint},
         {"n_samples", n_samples},
         {"n_tokens", n_tokens},
+        {"nll_sum", nll_sum},
+        {"nll_tokens", nll_tokens},
+        {"vocab", vocab},
     };
     struct fp8q_st_pair metadata[sizeof(pairs) / sizeof(*pairs)];
     size_t n = sizeof(pairs) / sizeof(*pairs);
@@ -473,6 +495,8 @@ static int add_meta(struct fp8q_calib_meta *sum, const struct fp8q_calib *other,
                          other->file->path);
     sum->n_samples += o->n_samples;
     sum->n_tokens += o->n_tokens;
+    sum->nll_sum += o->nll_sum;
+    sum->nll_tokens += o->nll_tokens;
     size_t len = strlen(sum->dataset);
     snprintf(sum->dataset + len, sizeof(sum->dataset) - len, "%s%s", len ? " + " : "", o->dataset);
     sum->inputs_fingerprint[0] = 0; /* no longer one set of inputs */

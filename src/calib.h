@@ -15,7 +15,8 @@
  *
  * All but count and sumsq are optional.  Everything is a sum or a maximum, so files merge.
  * `__metadata__`: format "fp8q-calib/1", source_fingerprint (fingerprint.h; "" if not known),
- * source, dataset, inputs_fingerprint, n_samples, n_tokens, tool, created.
+ * source, dataset, inputs_fingerprint, n_samples, n_tokens, nll_sum, nll_tokens, vocab, tool,
+ * created.
  */
 #ifndef FP8Q_CALIB_H
 #define FP8Q_CALIB_H
@@ -48,6 +49,10 @@ struct fp8q_calib_meta {
     char source_fingerprint[16], inputs_fingerprint[16]; /* hexadecimal, or "" */
     char source[256], dataset[256], created[32];
     uint64_t n_samples, n_tokens;
+    /* Negative log-likelihood that the model gives to some of the tokens (0: there were no
+     * targets), and its words.  */
+    double nll_sum;
+    uint64_t nll_tokens, vocab;
 };
 
 struct fp8q_calib {
@@ -78,6 +83,12 @@ int fp8q_calib_read(const struct fp8q_calib *calib, const struct fp8q_calib_site
  */
 int fp8q_calib_matches(const struct fp8q_calib *calib, uint32_t fingerprint,
                        struct fp8q_error *err);
+
+/* The model finds the inputs no likelier than words drawn at random: 0.9 ln(vocabulary) nats or
+ * more a token (the expectation for random ids is at least ln(vocabulary)).  Such statistics are no
+ * guide to rounding.  Not asked of vocabularies under 1,024 words, where chance is not far from
+ * what a byte-level model can do.  */
+bool fp8q_calib_is_noise(const struct fp8q_calib *calib);
 
 /* Gives the floats of one array of site @index; @out has room for fp8q_calib_floats().  */
 typedef int fp8q_calib_get_fn(void *ctx, size_t index, enum fp8q_calib_array array, float *out,

@@ -11,10 +11,12 @@
 #include <string.h>
 
 #include "forward.h"
+#include "head.h"
 #include "mem.h"
 #include "pool.h"
 
-#define HELD_RUN 64 /* tokens: with few samples, every fourth such run is held out */
+#define NLL_TOKENS 512 /* tokens, spread over the first group, whose likelihood is noted */
+#define HELD_RUN 64    /* tokens: with few samples, every fourth such run is held out */
 
 /* Accumulators of one site.  */
 struct sums {
@@ -176,6 +178,38 @@ static int on_site(void *ctx, struct fp8q_forward *fw, const struct fp8q_group *
     return status;
 }
 
+/* ---- are the inputs likely --------------------------------------------------------------------
+ */
+
+/* Likelihood of about NLL_TOKENS of the group's targets; @h is consumed.  */
+static int note_likelihood(struct collector *c, struct fp8q_forward *fw, const struct fp8q_group *g,
+                           float *h, struct fp8q_error *err)
+{
+    const struct fp8q_branch branch = {.model = c->model};
+    size_t hidden = (size_t)c->model->hidden, n = 0, seen = 0, step = g->n_tokens / NLL_TOKENS + 1;
+    int64_t *targets = fp8q_array(g->n_tokens, sizeof(*targets));
+    struct fp8q_token_score *scores = fp8q_array(g->n_tokens, sizeof(*scores));
+    int status = targets && scores ? FP8Q_OK : fp8q_fail_nomem(err);
+    for (size_t i = 0; i < g->n_samples && status == FP8Q_OK; i++)
+        for (size_t t = 0; t < g->samples[i].n_tokens; t++) {
+            int64_t target = fp8q_sample_target(&g->samples[i], t);
+            if (target < 0 || !fp8q_sample_scored(&g->samples[i], t) || seen++ % step != 0)
+                continue;
+            memmove(h + n * hidden, h + (g->first[i] + t) * hidden, hidden * sizeof(*h));
+            targets[n++] = target;
+        }
+    if (status == FP8Q_OK && n > 0)
+        status = fp8q_forward_norm(fw, &branch, n, h, err);
+    if (status == FP8Q_OK && n > 0)
+        status = fp8q_head_score(fw, &branch, 1, &h, targets, n, &scores, err);
+    for (size_t t = 0; t < n && status == FP8Q_OK; t++)
+        c->calib.meta.nll_sum += scores[t].nll;
+    c->calib.meta.nll_tokens = n;
+    free(targets);
+    free(scores);
+    return status;
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 static int open_site(struct collector *c, uint32_t layer, enum fp8q_site_kind kind,
@@ -258,6 +292,8 @@ static int run_group(struct collector *c, struct fp8q_forward *fw, const struct 
             progress->update(progress->ctx, "calibrate", c->work_done,
                              c->inputs->n_tokens * c->model->n_layers);
     }
+    if (c->first_sample == 0)
+        return note_likelihood(c, fw, g, h, err);
     return FP8Q_OK;
 }
 
@@ -309,6 +345,7 @@ static void fill_meta(struct collector *c)
     snprintf(m->dataset, sizeof(m->dataset), "%s", c->inputs->dataset);
     snprintf(m->created, sizeof(m->created), "%s", c->options->created);
     m->n_samples = c->inputs->n_samples;
+    m->vocab = c->model->vocab;
     m->n_tokens = c->inputs->n_tokens;
 }
 

@@ -16,8 +16,8 @@
 struct fp8q_drift_limits {
     double rms;     /* |log2| of the ratio of the site's RMS */
     double absmax;  /* log2 of the growth of the largest magnitude */
-    double overlap; /* share of the top 1 % of channels (at least 4, by energy) that stay on top;
-                       below is drift */
+    double overlap; /* share of the top 1 % of channels (at least 4, by energy) of either file that
+                     * are in the top 4 % of the other; below is drift */
     double hist;    /* mean shift of the tiles' amax in powers of two (earth mover's distance of the
                        histograms) */
     double channels; /* mean over channels, weighted with energy, of |log2| of the ratio of their

@@ -5,14 +5,24 @@
 #include "files.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "io.h"
 #include "mem.h"
 
+/* A checkpoint that takes more than half of the memory would push out whatever else is cached, and
+ * gain nothing: it is read once.  A smaller one stays for the next command.  */
+static bool outgrows_memory(const struct fp8q_ckpt *ckpt)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGE_SIZE);
+    return pages > 0 && size > 0 && ckpt->data_bytes / (uint64_t)size > (uint64_t)pages / 2;
+}
+
 int fp8q_files_create(const struct fp8q_ckpt *ckpt, struct fp8q_files *files,
                       struct fp8q_error *err)
 {
-    *files = (struct fp8q_files){.ckpt = ckpt, .lock = PTHREAD_MUTEX_INITIALIZER};
+    *files = (struct fp8q_files){
+        .ckpt = ckpt, .outgrows_memory = outgrows_memory(ckpt), .lock = PTHREAD_MUTEX_INITIALIZER};
     files->shards = fp8q_array(ckpt->n_shards, sizeof(*files->shards));
     if (!files->shards)
         return fp8q_fail_nomem(err);
@@ -50,6 +60,12 @@ int fp8q_files_acquire(struct fp8q_files *files, uint32_t shard, int *fd_out,
     return status;
 }
 
+void fp8q_files_passed(const struct fp8q_files *files, uint32_t shard, uint64_t offset)
+{
+    if (files->outgrows_memory)
+        fp8q_drop_cache(files->shards[shard].fd, 0, offset);
+}
+
 int fp8q_files_release(struct fp8q_files *files, uint32_t shard, struct fp8q_error *err)
 {
     struct fp8q_open_shard *s = &files->shards[shard];
@@ -59,5 +75,6 @@ int fp8q_files_release(struct fp8q_files *files, uint32_t shard, struct fp8q_err
     if (!last)
         return FP8Q_OK;
     FP8Q_TRY(fp8q_shard_unchanged(&files->ckpt->shards[shard], s->fd, err));
+    fp8q_files_passed(files, shard, 0); /* 0: to the end of the file */
     return fp8q_close(&s->fd, files->ckpt->shards[shard].path, err);
 }

@@ -13,6 +13,7 @@
 
 struct fp8q_files {
     const struct fp8q_ckpt *ckpt; /* borrowed */
+    bool outgrows_memory;         /* so what was read is dropped from the system's cache */
     pthread_mutex_t lock;
     struct fp8q_open_shard {
         int fd;
@@ -29,6 +30,8 @@ void fp8q_files_expect(struct fp8q_files *files, uint32_t shard, uint64_t n);
 /* Descriptor for one task; opened if need be, checked to be the file whose header was read.  */
 int fp8q_files_acquire(struct fp8q_files *files, uint32_t shard, int *fd_out,
                        struct fp8q_error *err);
+/* A hint: no task needs the first @offset bytes of this shard any more.  */
+void fp8q_files_passed(const struct fp8q_files *files, uint32_t shard, uint64_t offset);
 /* Ends one task; the last one checks again that the file did not change, and closes it.  */
 int fp8q_files_release(struct fp8q_files *files, uint32_t shard, struct fp8q_error *err);
 

@@ -9,11 +9,13 @@
 #include <fcntl.h>
 #include <libdeflate.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -152,14 +154,17 @@ int fp8q_reserve(int fd, uint64_t size, const char *path, struct fp8q_error *err
 {
     struct fp8q_shown shown;
     int result;
+    struct statfs fs;
     if (size == 0)
         return FP8Q_OK;
+    /* tmpfs reserves by allocating every page, one writer at a time; a write does that as well.  */
+    bool in_memory = fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
     do
-        result = fallocate(fd, 0, 0, (off_t)size);
-    while (result != 0 && errno == EINTR);
+        result = in_memory ? -1 : fallocate(fd, 0, 0, (off_t)size);
+    while (result != 0 && !in_memory && errno == EINTR);
     if (result == 0)
         return FP8Q_OK;
-    if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
+    if (!in_memory && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
         return fp8q_fail_errno(err, errno, "reserving %llu bytes for %s", (unsigned long long)size,
                                fp8q_show(&shown, path));
     do

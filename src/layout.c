@@ -226,17 +226,21 @@ static int make_metadata(const struct fp8q_plan *plan, size_t shard,
     const struct fp8q_st_header *h =
         same ? &plan->ckpt->shards[plan->shard_sources[shard]].header : NULL;
     size_t n = 0;
-    struct fp8q_st_pair *pairs = fp8q_array((h ? h->n_metadata : 0) + 1, sizeof(*pairs));
+    struct fp8q_st_pair *pairs = fp8q_array((h ? h->n_metadata : 0) + 2, sizeof(*pairs));
     if (!pairs)
         return fp8q_fail_nomem(err);
     for (size_t i = 0; h && i < h->n_metadata; i++) {
-        bool later = strcmp(h->metadata[i].key, "format") == 0;
+        bool later = strcmp(h->metadata[i].key, "format") == 0 ||
+                     strncmp(h->metadata[i].key, "fp8q.", 5) == 0; /* of the conversion before */
         for (size_t j = i + 1; j < h->n_metadata && !later; j++)
             later = strcmp(h->metadata[i].key, h->metadata[j].key) == 0;
         if (!later)
             pairs[n++] = h->metadata[i];
     }
     pairs[n++] = (struct fp8q_st_pair){"format", "pt", 6, 2};
+    if (plan->options.dequantize)
+        pairs[n++] = (struct fp8q_st_pair){"fp8q.dequantized_by", FP8Q_VERSION, 19,
+                                           sizeof(FP8Q_VERSION) - 1};
     qsort(pairs, n, sizeof(*pairs), compare_pairs);
     *pairs_out = pairs;
     *n_out = n;

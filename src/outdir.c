@@ -92,7 +92,21 @@ static int is_there(const char *path, bool *there_out, struct fp8q_error *err)
     return path ? fp8q_lstat(path, &st, there_out, err) : fp8q_fail_nomem(err);
 }
 
-/* An output of this tool: has a manifest.  Only such a thing may be overwritten.  */
+/* What `dequantize` writes has no manifest, but says so in the metadata of its shards.  */
+static bool has_our_metadata(const char *path)
+{
+    struct fp8q_ckpt *ckpt;
+    bool ours = false;
+    if (fp8q_ckpt_open(path, &ckpt, NULL, NULL) != FP8Q_OK)
+        return false; /* whatever it is, it is nobody's business here */
+    for (size_t i = 0; i < ckpt->n_shards && !ours; i++)
+        for (size_t k = 0; k < ckpt->shards[i].header.n_metadata && !ours; k++)
+            ours = strncmp(ckpt->shards[i].header.metadata[k].key, "fp8q.", 5) == 0;
+    fp8q_ckpt_close(ckpt);
+    return ours;
+}
+
+/* An output of this tool: has a manifest or our metadata.  Only such a thing may be overwritten. */
 static int is_ours(const char *path, bool is_dir, bool *ours_out, struct fp8q_error *err)
 {
     *ours_out = false;
@@ -102,6 +116,7 @@ static int is_ours(const char *path, bool is_dir, bool *ours_out, struct fp8q_er
         free(mark);
         FP8Q_TRY(status);
     }
+    *ours_out = *ours_out || has_our_metadata(path);
     return FP8Q_OK;
 }
 

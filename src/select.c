@@ -4,7 +4,6 @@
  */
 #include "select.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,61 +53,6 @@ bool fp8q_float_of(enum fp8q_dtype dtype, enum fp8q_float *float_out)
                  : dtype == FP8Q_F16 ? FP8Q_FLOAT_F16
                                      : FP8Q_FLOAT_F32;
     return dtype == FP8Q_BF16 || dtype == FP8Q_F16 || dtype == FP8Q_F32;
-}
-
-/* ---- already quantized ----------------------------------------------------------------------- */
-
-const struct fp8q_tensor *fp8q_scale_owner(const struct fp8q_ckpt *ckpt, const char *name)
-{
-    static const struct {
-        const char *ending, *of_owner;
-    } kinds[] = {{"_scale_inv", ""},
-                 {"_scale", ""},
-                 {".input_scale", ".weight"},
-                 {".activation_scale", ".weight"}};
-    size_t len = strlen(name);
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
-        size_t end = strlen(kinds[i].ending);
-        if (len <= end || strcmp(name + len - end, kinds[i].ending) != 0)
-            continue;
-        const struct fp8q_tensor *t =
-            fp8q_ckpt_find_joined(ckpt, name, len - end, kinds[i].of_owner);
-        if (t && t->dtype == FP8Q_F8_E4M3)
-            return t;
-    }
-    return NULL;
-}
-
-bool fp8q_already_quantized(const struct fp8q_ckpt *ckpt, const char **what_out)
-{
-    static const char *const places[] = {"quantization_config", "text_config.quantization_config",
-                                         "compression_config"};
-    *what_out = NULL;
-    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
-        const struct fp8q_json *q = fp8q_json_path(ckpt->config, places[i]);
-        if (fp8q_json_is_object(q)) {
-            *what_out = fp8q_json_string(fp8q_json_get(q, "quant_method"), "quantized");
-            return true;
-        }
-    }
-    for (size_t i = 0; i < ckpt->n_tensors; i++) {
-        const struct fp8q_tensor *t = &ckpt->tensors[i];
-        const char *n = t->name;
-        size_t len = strlen(n);
-        if (t->dtype == FP8Q_F8_E4M3 && t->n_elems > 0)
-            *what_out = "F8_E4M3 weights";
-        else if (len > 8 && strcmp(n + len - 8, ".qweight") == 0)
-            *what_out = "packed integer weights";
-        else if (len > 14 && strcmp(n + len - 14, ".weight_packed") == 0)
-            *what_out = "packed weights";
-        else if (len > 7 && strcmp(n + len - 7, "_blocks") == 0 && t->dtype == FP8Q_U8)
-            *what_out = "MXFP4 blocks";
-        else if (strstr(n, ".weight.absmax") || strstr(n, ".weight.quant_state"))
-            *what_out = "bitsandbytes weights";
-        if (*what_out)
-            return true;
-    }
-    return false;
 }
 
 /* ---- one tensor, by itself ------------------------------------------------------------------- */
@@ -304,127 +248,6 @@ static int refuse_towers(const struct context *c, struct fp8q_error *err)
                      n, n == 1 ? "" : "s", fp8q_show(&shown, first));
 }
 
-/* ---- fused groups ---------------------------------------------------------------------------- */
-
-/* Same group: same linear entry and same leading bytes of the name.  */
-static int compare_group(const struct context *c, size_t a, size_t b)
-{
-    const struct fp8q_linear_place *ga = &c->selection->decisions[a].group;
-    const struct fp8q_linear_place *gb = &c->selection->decisions[b].group;
-    size_t n = ga->group_len < gb->group_len ? ga->group_len : gb->group_len;
-    int order = strncmp(c->ckpt->tensors[a].name, c->ckpt->tensors[b].name, n);
-    if (order)
-        return order;
-    if (ga->group_len != gb->group_len)
-        return ga->group_len < gb->group_len ? -1 : 1;
-    if (ga->expert && gb->expert)
-        return 0;
-    return ga->entry < gb->entry ? -1 : ga->entry > gb->entry;
-}
-
-static int compare_group_r(const void *a, const void *b, void *context)
-{
-    return compare_group(context, *(const size_t *)a, *(const size_t *)b);
-}
-
-/* Groups that stay for the same reason in many layers are one warning.  */
-struct split_groups {
-    struct {
-        const char *entry; /* of the family's linears */
-        bool user;
-        size_t count;
-        char first[600];
-    } kinds[16];
-    size_t n_kinds;
-};
-
-static void note_split(struct split_groups *split, const char *entry, bool user, const char *cause,
-                       const char *why, const char *kept)
-{
-    struct fp8q_shown a, b;
-    size_t i = 0;
-    while (i < split->n_kinds && (split->kinds[i].entry != entry || split->kinds[i].user != user))
-        i++;
-    if (i == sizeof(split->kinds) / sizeof(*split->kinds))
-        i--;
-    if (i == split->n_kinds) {
-        split->n_kinds++;
-        split->kinds[i].entry = entry;
-        split->kinds[i].user = user;
-        snprintf(split->kinds[i].first, sizeof(split->kinds[i].first),
-                 "\"%.250s\" stays (%s); engines load it together with \"%.250s\"",
-                 fp8q_show(&a, cause), why, fp8q_show(&b, kept));
-    }
-    split->kinds[i].count++;
-}
-
-static int warn_of_splits(const struct context *c, const struct split_groups *split,
-                          struct fp8q_error *err)
-{
-    for (size_t i = 0; i < split->n_kinds; i++) {
-        char more[64] = "";
-        if (split->kinds[i].count > 1)
-            snprintf(more, sizeof(more), " (and %zu groups like it)", split->kinds[i].count - 1);
-        if (c->options->strict)
-            return fp8q_fail(err, FP8Q_E_MISMATCH, "group-split",
-                             "%s, so it would split its group%s", split->kinds[i].first, more);
-        FP8Q_TRY(fp8q_warn(c->warnings, err, "group-split", "%s, so the whole group stays%s",
-                           split->kinds[i].first, more));
-    }
-    return FP8Q_OK;
-}
-
-/* Keeps the members @first..@end-1 (indices in @order) whole if one of them must stay.  */
-static void settle_group(const struct context *c, const size_t *order, size_t first, size_t end,
-                         struct split_groups *split)
-{
-    struct fp8q_decision *d = c->selection->decisions;
-    size_t n_quantize = 0, cause = SIZE_MAX;
-    bool any_channel = false;
-    for (size_t i = first; i < end; i++) {
-        const struct fp8q_decision *m = &d[order[i]];
-        n_quantize += m->quantize;
-        any_channel |= m->quantize && m->scheme == FP8Q_SCHEME_CHANNEL;
-        if (!m->quantize && cause == SIZE_MAX)
-            cause = order[i];
-    }
-    for (size_t i = first; i < end && any_channel; i++) /* engines want one scheme in a group */
-        d[order[i]].scheme = FP8Q_SCHEME_CHANNEL;
-    if (n_quantize == 0 || cause == SIZE_MAX)
-        return;
-
-    bool user = d[cause].reason == FP8Q_WHY_IGNORED;
-    const char *kept = NULL;
-    for (size_t i = first; i < end; i++)
-        if (d[order[i]].quantize) {
-            kept = c->ckpt->tensors[order[i]].name;
-            d[order[i]].quantize = false;
-            d[order[i]].reason = user ? FP8Q_WHY_IGNORED_GROUP : FP8Q_WHY_RAGGED_GROUP;
-        }
-    note_split(split, d[cause].group.entry, user, c->ckpt->tensors[cause].name,
-               fp8q_reason_name(d[cause].reason), kept);
-}
-
-static int settle_groups(struct context *c, struct fp8q_error *err)
-{
-    size_t n = 0;
-    struct split_groups split = {.n_kinds = 0};
-    size_t *order = fp8q_array(c->ckpt->n_tensors, sizeof(*order));
-    if (!order)
-        return fp8q_fail_nomem(err);
-    for (size_t i = 0; i < c->ckpt->n_tensors; i++)
-        if (c->selection->decisions[i].linear && c->selection->decisions[i].group.fused)
-            order[n++] = i;
-    qsort_r(order, n, sizeof(*order), compare_group_r, c);
-    for (size_t first = 0, end; first < n; first = end) {
-        for (end = first + 1; end < n && compare_group(c, order[first], order[end]) == 0; end++)
-            ;
-        settle_group(c, order, first, end, &split);
-    }
-    free(order);
-    return warn_of_splits(c, &split, err);
-}
-
 /* ---- the same selection as another checkpoint ------------------------------------------------ */
 
 static int apply_like(const struct context *c, struct fp8q_error *err)
@@ -515,7 +338,8 @@ int fp8q_select(const struct fp8q_ckpt *ckpt, const struct fp8q_select_options *
     if (status == FP8Q_OK)
         status = fp8q_pattern_set_lint(set, ckpt, s, options, warnings, err);
     if (status == FP8Q_OK)
-        status = options->like ? apply_like(&c, err) : settle_groups(&c, err);
+        status = options->like ? apply_like(&c, err)
+                               : fp8q_groups_settle(ckpt, options, s, warnings, err);
     if (status == FP8Q_OK)
         status = refuse_towers(&c, err);
     for (size_t i = 0; i < ckpt->n_tensors; i++)

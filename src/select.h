@@ -85,6 +85,12 @@ int fp8q_select(const struct fp8q_ckpt *ckpt, const struct fp8q_select_options *
                 struct fp8q_error *err);
 void fp8q_selection_reset(struct fp8q_selection *selection);
 
+/* The last step of fp8q_select(): a group of which one member must stay is kept whole, with a
+ * warning for each kind of group (FP8Q_E_MISMATCH with @options->strict).  groups.c  */
+int fp8q_groups_settle(const struct fp8q_ckpt *ckpt, const struct fp8q_select_options *options,
+                       struct fp8q_selection *selection, struct fp8q_warnings *warnings,
+                       struct fp8q_error *err);
+
 /* Whether the tensor is a float weight that a kernel can read, and which.  */
 bool fp8q_float_of(enum fp8q_dtype dtype, enum fp8q_float *float_out);
 

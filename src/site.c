@@ -129,7 +129,7 @@ int fp8q_site_create(const struct fp8q_calib *calib, const char *tensor_name, ui
     const struct fp8q_calib_site *stats =
         fp8q_calib_find(calib, fp8q_calib_site_of(tensor_name, &name));
     *site_out = NULL;
-    if (!stats || !stats->has[FP8Q_CALIB_HBLK])
+    if (!stats || !stats->has[FP8Q_CALIB_HBLK] || fp8q_calib_is_noise(calib))
         return FP8Q_OK;
     if (stats->width != n_cols)
         return fp8q_fail(

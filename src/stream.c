@@ -22,10 +22,24 @@ struct open_file {
     int fd;
     char *path;
     uint64_t stripes_left;
+    pthread_mutex_t writer; /* held while writing: the kernel takes one writer a file anyway */
+    uint64_t unflushed;     /* bytes written since write-back was last started; under @writer */
 };
 
+enum { MAX_PENDING = 8 };
+
+/* Write-back starts whenever so much has been written: the disk then works while the processor
+ * does, and the fsync at the end of a shard finds little left.  */
+#define FLUSH_BYTES ((uint64_t)8 << 20)
+
 struct worker {
-    char *memory;
+    char *memory; /* stripe at work in front, stripes to be written at the end */
+    size_t held;  /* bytes of the latter */
+    struct pending {
+        struct fp8q_stripe_job job;
+        uint64_t number; /* of the stripe */
+    } pending[MAX_PENDING];
+    unsigned n_pending;
     char *compensation;          /* with error-compensated rounding */
     struct fp8q_weights weights; /* scales of the FP8 source at hand */
     size_t weights_of;           /* its index, or SIZE_MAX */
@@ -41,7 +55,8 @@ struct stream {
     float **scales; /* by output shard, while it is open */
     struct worker *workers;
     unsigned n_workers;
-    uint64_t *stripes; /* numbers of the stripes to do */
+    size_t memory_size; /* of each worker */
+    uint64_t *stripes;  /* numbers of the stripes to do */
     uint64_t n_stripes;
     uint32_t *source_crc, *output_crc; /* by stripe number */
     float *tensor_amax;                /* by piece, for per-tensor scales */
@@ -171,6 +186,8 @@ static int end_output(struct stream *s, uint32_t shard, struct fp8q_error *err)
     if (s->plan->options.scales == FP8Q_SCALES_INLINE)
         FP8Q_TRY(write_inline_scales(s, shard, err));
     FP8Q_TRY(fp8q_fsync(f->fd, f->path, err));
+    if (s->sources.outgrows_memory)
+        fp8q_drop_cache(f->fd, 0, 0);
     FP8Q_TRY(fp8q_close(&f->fd, f->path, err));
     FP8Q_TRY(fp8q_record_write(s->plan, shard, s->options->record_dir, &s->results,
                                s->scales[shard], err));
@@ -220,6 +237,7 @@ static struct fp8q_stripe_job make_job(struct stream *s, struct worker *w,
         .dst_path = s->outputs[out].path,
         .weights = w->weights_of == p->source ? &w->weights : NULL,
         .memory = w->memory,
+        .memory_size = s->memory_size - w->held,
         .scales = p->scale == SIZE_MAX
                       ? NULL
                       : (float *)(void *)((char *)s->scales[out] + p->scale_offset)};
@@ -236,9 +254,10 @@ static void report_progress(struct stream *s, const struct fp8q_piece *p)
 }
 
 static int quantize_stripe(struct stream *s, struct worker *w, struct fp8q_stripe_job *job,
-                           size_t source, struct fp8q_error *err)
+                           struct fp8q_error *err)
 {
     struct fp8q_rounding *r = s->options->rounding;
+    size_t source = job->piece->source;
     if (!r)
         return fp8q_stripe_quantize(job, err);
     FP8Q_TRY(fp8q_rounding_acquire(r, source, &job->site, err));
@@ -249,6 +268,65 @@ static int quantize_stripe(struct stream *s, struct worker *w, struct fp8q_strip
     return status;
 }
 
+static int end_stripe(struct stream *s, const struct pending *done, struct fp8q_error *err)
+{
+    const struct fp8q_piece *p = done->job.piece;
+    s->source_crc[done->number] = done->job.source_crc;
+    s->output_crc[done->number] = done->job.output_crc;
+    report_progress(s, p);
+    return release(s, p, err);
+}
+
+/* Writes the stripes that this worker has ready, oldest first; unless @wait, only while no other
+ * worker is writing to the same file.  */
+static int write_pending(struct stream *s, struct worker *w, bool wait, struct fp8q_error *err)
+{
+    unsigned n = 0;
+    int status = FP8Q_OK;
+    for (; n < w->n_pending && status == FP8Q_OK; n++) {
+        struct pending *next = &w->pending[n];
+        struct open_file *f = &s->outputs[output_shard(s, next->job.piece)];
+        if (wait)
+            pthread_mutex_lock(&f->writer);
+        else if (pthread_mutex_trylock(&f->writer) != 0)
+            break;
+        status = fp8q_stripe_write(&next->job, err);
+        f->unflushed += next->job.out_len;
+        bool flush = f->unflushed >= FLUSH_BYTES;
+        if (flush)
+            f->unflushed = 0;
+        pthread_mutex_unlock(&f->writer);
+        if (flush) {
+            const struct fp8q_tensor *t = &s->plan->ckpt->tensors[next->job.piece->source];
+            fp8q_start_writeback(next->job.dst_fd, 0, 0);
+            fp8q_files_passed(&s->sources, t->shard, t->offset);
+        }
+        if (status == FP8Q_OK)
+            status = end_stripe(s, next, err);
+    }
+    w->n_pending -= n;
+    memmove(w->pending, w->pending + n, w->n_pending * sizeof(*w->pending));
+    if (w->n_pending == 0)
+        w->held = 0;
+    return status;
+}
+
+static int make_stripe(struct stream *s, struct worker *w, struct fp8q_stripe_job *job,
+                       struct fp8q_error *err)
+{
+    const struct fp8q_piece *p = job->piece;
+    if (p->kind == FP8Q_OUT_KEPT)
+        return fp8q_stripe_copy(job, err);
+    if (p->kind == FP8Q_OUT_FLOAT)
+        return fp8q_stripe_float(job, err);
+    if (p->scheme == FP8Q_SCHEME_TENSOR) {
+        job->tensor_scale = fp8q_scale(s->tensor_amax[p - s->plan->pieces], FP8Q_SCALE_F32);
+        if (job->stripe == 0)
+            job->scales[0] = job->tensor_scale;
+    }
+    return quantize_stripe(s, w, job, err);
+}
+
 static int run_stripe(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
 {
     struct stream *s = ctx;
@@ -256,25 +334,26 @@ static int run_stripe(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
     uint64_t number = s->stripes[task];
     const struct fp8q_piece *p = fp8q_plan_piece(s->plan, number);
     int src_fd;
+    if (w->n_pending == MAX_PENDING ||
+        fp8q_stripe_need(s->plan, p, s->options->rounding != NULL) > s->memory_size - w->held)
+        FP8Q_TRY(write_pending(s, w, true, err));
     FP8Q_TRY(acquire(s, p, &src_fd, err));
     FP8Q_TRY(load_weights(s, w, p, err));
-    struct fp8q_stripe_job job = make_job(s, w, p, number, src_fd);
-    if (p->kind == FP8Q_OUT_KEPT) {
-        FP8Q_TRY(fp8q_stripe_copy(&job, err));
-    } else if (p->kind == FP8Q_OUT_FLOAT) {
-        FP8Q_TRY(fp8q_stripe_float(&job, err));
-    } else {
-        if (p->scheme == FP8Q_SCHEME_TENSOR) {
-            job.tensor_scale = fp8q_scale(s->tensor_amax[p - s->plan->pieces], FP8Q_SCALE_F32);
-            if (job.stripe == 0)
-                job.scales[0] = job.tensor_scale;
-        }
-        FP8Q_TRY(quantize_stripe(s, w, &job, p->source, err));
-    }
-    s->source_crc[number] = job.source_crc;
-    s->output_crc[number] = job.output_crc;
-    report_progress(s, p);
-    return release(s, p, err);
+    struct pending *made = &w->pending[w->n_pending];
+    *made = (struct pending){make_job(s, w, p, number, src_fd), number};
+    FP8Q_TRY(make_stripe(s, w, &made->job, err));
+    if (made->job.out_len == 0)
+        return end_stripe(s, made, err);
+    w->n_pending++;
+    w->held = s->memory_size - (size_t)(made->job.out - w->memory);
+    return write_pending(s, w, false, err);
+}
+
+static int write_rest(struct stream *s, struct fp8q_error *err)
+{
+    for (unsigned i = 0; i < s->n_workers; i++)
+        FP8Q_TRY(write_pending(s, &s->workers[i], true, err));
+    return FP8Q_OK;
 }
 
 /* Per-tensor scales need all of a tensor before its first code.  */
@@ -342,21 +421,26 @@ static int open_stream(struct stream *s, struct fp8q_error *err)
     s->source_crc = fp8q_array(plan->n_stripes, sizeof(*s->source_crc));
     s->output_crc = fp8q_array(plan->n_stripes, sizeof(*s->output_crc));
     s->tensor_amax = fp8q_array(plan->n_pieces, sizeof(*s->tensor_amax));
+    s->memory_size =
+        (size_t)(plan->stripe_bytes > FP8Q_COPY_BYTES ? plan->stripe_bytes : FP8Q_COPY_BYTES);
     for (size_t i = 0; s->outputs && i < plan->n_shards; i++)
-        s->outputs[i].fd = -1;
+        s->outputs[i] = (struct open_file){.fd = -1, .writer = PTHREAD_MUTEX_INITIALIZER};
     for (unsigned i = 0; s->workers && i < s->n_workers; i++)
         s->workers[i].weights_of = SIZE_MAX;
     if (!s->outputs || !s->scales || !s->workers || !s->stripes || !s->source_crc ||
         !s->output_crc || !s->tensor_amax)
         return fp8q_fail_nomem(err);
-    uint64_t bytes = plan->stripe_bytes > FP8Q_COPY_BYTES ? plan->stripe_bytes : FP8Q_COPY_BYTES;
-    if (s->options->rounding)
-        bytes += fp8q_plan_widest_row(plan) * FP8Q_BLOCK * 13 + fp8q_compensate_scratch() + 256;
+    size_t scratch = 0;
+    if (s->options->rounding) {
+        s->memory_size += (size_t)(fp8q_plan_widest_row(plan) * FP8Q_BLOCK * 13 + 128);
+        scratch = fp8q_compensate_scratch();
+    }
+    s->memory_size = s->memory_size / 64 * 64;
     for (unsigned i = 0; i < s->n_workers; i++) {
         struct worker *w = &s->workers[i];
-        if (bytes > SIZE_MAX || posix_memalign((void **)&w->memory, 64, (size_t)bytes) != 0)
+        if (posix_memalign((void **)&w->memory, 64, s->memory_size + scratch) != 0)
             return fp8q_fail_nomem(err);
-        w->compensation = w->memory + (bytes - fp8q_compensate_scratch() - 64) / 64 * 64;
+        w->compensation = w->memory + s->memory_size;
     }
     FP8Q_TRY(fp8q_files_create(plan->ckpt, &s->sources, err));
     return fp8q_results_create(plan, &s->results, err);
@@ -413,6 +497,8 @@ int fp8q_stream(const struct fp8q_plan *plan, const struct fp8q_stream_options *
         status = fp8q_pool_run(s.n_workers, s.n_stripes, measure_stripe, &s, err);
     if (status == FP8Q_OK)
         status = fp8q_pool_run(s.n_workers, s.n_stripes, run_stripe, &s, err);
+    if (status == FP8Q_OK)
+        status = write_rest(&s, err);
     close_stream(&s);
     return status;
 }

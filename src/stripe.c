@@ -31,8 +31,27 @@ struct pass {
     uint32_t in_crc[FP8Q_BLOCK], out_crc[FP8Q_BLOCK]; /* by row; [0] alone if one panel is all */
 };
 
-static void pass_open(struct pass *p, struct fp8q_stripe_job *job, unsigned out_size)
+static unsigned output_size(const struct fp8q_plan *plan, const struct fp8q_piece *piece)
 {
+    return piece->kind == FP8Q_OUT_FLOAT ? fp8q_dtype_bits(plan->options.to) / 8 : 1;
+}
+
+uint64_t fp8q_stripe_need(const struct fp8q_plan *plan, const struct fp8q_piece *piece,
+                          bool compensated)
+{
+    enum fp8q_dtype from = plan->ckpt->tensors[piece->source].dtype;
+    enum fp8q_float ignored;
+    if (piece->kind == FP8Q_OUT_KEPT)
+        return FP8Q_COPY_BYTES;
+    uint64_t cell = fp8q_dtype_bits(from) / 8 + output_size(plan, piece) +
+                    (fp8q_float_of(from, &ignored) ? 0 : sizeof(float)) +
+                    (compensated ? sizeof(float) : 0);
+    return fp8q_ceil_div(piece->n_cols, FP8Q_BLOCK) * FP8Q_BLOCK * FP8Q_BLOCK * cell + 64;
+}
+
+static void pass_open(struct pass *p, struct fp8q_stripe_job *job)
+{
+    unsigned out_size = output_size(job->plan, job->piece);
     const struct fp8q_piece *piece = job->piece;
     uint64_t first = job->stripe * FP8Q_BLOCK, left = piece->n_rows - first;
     memset(p, 0, sizeof(*p));
@@ -47,7 +66,7 @@ static void pass_open(struct pass *p, struct fp8q_stripe_job *job, unsigned out_
 
     bool decodes = !fp8q_float_of(p->source->dtype, &p->from);
     uint64_t per_column = FP8Q_BLOCK * ((uint64_t)p->in_size + out_size + (decodes ? 4 : 0));
-    uint64_t width = job->plan->stripe_bytes / per_column / FP8Q_BLOCK * FP8Q_BLOCK;
+    uint64_t width = job->memory_size / per_column / FP8Q_BLOCK * FP8Q_BLOCK;
     if (width > WIDEST)
         width = WIDEST;
     p->width = width < p->n_cols && !job->site ? width : p->n_cols;
@@ -55,9 +74,10 @@ static void pass_open(struct pass *p, struct fp8q_stripe_job *job, unsigned out_
     /* F32 values first: they need the strictest alignment.  */
     p->values = job->memory;
     p->in = decodes ? job->memory + cells * 4 : job->memory;
-    p->out = p->in + cells * p->in_size;
-    p->wide = (float *)(void *)(job->memory +
-                                ((size_t)(p->out - job->memory) + cells * out_size + 63) / 64 * 64);
+    p->wide =
+        (float *)(void *)(job->memory +
+                          ((size_t)(p->in - job->memory) + cells * p->in_size + 63) / 64 * 64);
+    p->out = job->memory + job->memory_size - cells * out_size;
 }
 
 static bool one_panel(const struct pass *p)
@@ -75,47 +95,78 @@ static bool next_panel(struct pass *p)
 
 /* ---- transfer -------------------------------------------------------------------------------- */
 
-static int read_panel(struct pass *p, bool checksum, struct fp8q_error *err)
+/* Rows are read in chunks that stay in the second-level cache, so that their checksum and amax cost
+ * no second trip to memory.  */
+#define CHUNK_BYTES ((size_t)512 << 10)
+
+static uint32_t chunk_rows(const struct pass *p)
+{
+    uint64_t rows = CHUNK_BYTES / (p->panel_cols * p->in_size);
+    return rows == 0 ? 1 : rows < p->n_rows ? (uint32_t)rows : p->n_rows;
+}
+
+/* The chunk that follows @first and @n; false at the end.  Starts with both 0.  */
+static bool next_chunk(const struct pass *p, uint32_t *first, uint32_t *n)
+{
+    *first += *n;
+    uint32_t rows = chunk_rows(p), left = p->n_rows - *first;
+    *n = left < rows ? left : rows;
+    return left > 0;
+}
+
+static int read_chunk(struct pass *p, uint32_t first, uint32_t n, bool checksum,
+                      struct fp8q_error *err)
 {
     struct fp8q_stripe_job *job = p->job;
     size_t row_bytes = (size_t)(p->panel_cols * p->in_size);
-    uint64_t at = p->source->offset + (p->row * p->n_cols + p->col) * p->in_size;
+    uint64_t at = p->source->offset + ((p->row + first) * p->n_cols + p->col) * p->in_size;
+    char *chunk = p->in + first * row_bytes;
     if (one_panel(p)) {
-        size_t bytes = row_bytes * p->n_rows;
-        FP8Q_TRY(fp8q_pread(job->src_fd, p->in, bytes, at, job->src_path, err));
+        FP8Q_TRY(fp8q_pread(job->src_fd, chunk, row_bytes * n, at, job->src_path, err));
         if (checksum)
-            p->in_crc[0] = fp8q_crc32(0, p->in, bytes);
+            p->in_crc[0] = fp8q_crc32(p->in_crc[0], chunk, row_bytes * n);
     } else {
-        for (uint32_t r = 0; r < p->n_rows; r++, at += p->n_cols * p->in_size) {
-            char *row = p->in + r * row_bytes;
+        for (uint32_t r = 0; r < n; r++, at += p->n_cols * p->in_size) {
+            char *row = chunk + r * row_bytes;
             FP8Q_TRY(fp8q_pread(job->src_fd, row, row_bytes, at, job->src_path, err));
             if (checksum)
-                p->in_crc[r] = fp8q_crc32(p->in_crc[r], row, row_bytes);
+                p->in_crc[first + r] = fp8q_crc32(p->in_crc[first + r], row, row_bytes);
         }
     }
     if (job->weights)
-        fp8q_weights_decode(job->weights, job->kernel, p->row, p->n_rows, p->col, p->panel_cols,
-                            (const uint8_t *)p->in, p->values);
+        fp8q_weights_decode(job->weights, job->kernel, p->row + first, n, p->col, p->panel_cols,
+                            (const uint8_t *)chunk, (float *)p->values + first * p->panel_cols);
     return FP8Q_OK;
 }
 
-static int write_panel(struct pass *p, struct fp8q_error *err)
+static uint64_t output_offset(const struct fp8q_stripe_job *job, uint64_t at)
+{
+    const struct fp8q_out_tensor *t = &job->plan->tensors[job->piece->output];
+    return job->plan->shards[t->shard].data_start + t->begin + at;
+}
+
+/* A panel of many is written here; the only one waits for fp8q_stripe_write().  */
+static int end_chunk(struct pass *p, uint32_t first, uint32_t n, struct fp8q_error *err)
 {
     struct fp8q_stripe_job *job = p->job;
-    const struct fp8q_out_tensor *t = &job->plan->tensors[job->piece->output];
     size_t row_bytes = (size_t)(p->panel_cols * p->out_size);
-    uint64_t at = job->plan->shards[t->shard].data_start + t->begin +
-                  (p->out_row * p->n_cols + p->col) * p->out_size;
+    const char *chunk = p->out + first * row_bytes;
     if (one_panel(p)) {
-        p->out_crc[0] = fp8q_crc32(0, p->out, row_bytes * p->n_rows);
-        return fp8q_pwrite(job->dst_fd, p->out, row_bytes * p->n_rows, at, job->dst_path, err);
+        p->out_crc[0] = fp8q_crc32(p->out_crc[0], chunk, row_bytes * n);
+        return FP8Q_OK;
     }
-    for (uint32_t r = 0; r < p->n_rows; r++, at += p->n_cols * p->out_size) {
-        const char *row = p->out + r * row_bytes;
-        p->out_crc[r] = fp8q_crc32(p->out_crc[r], row, row_bytes);
+    uint64_t at = output_offset(job, ((p->out_row + first) * p->n_cols + p->col) * p->out_size);
+    for (uint32_t r = 0; r < n; r++, at += p->n_cols * p->out_size) {
+        const char *row = chunk + r * row_bytes;
+        p->out_crc[first + r] = fp8q_crc32(p->out_crc[first + r], row, row_bytes);
         FP8Q_TRY(fp8q_pwrite(job->dst_fd, row, row_bytes, at, job->dst_path, err));
     }
     return FP8Q_OK;
+}
+
+int fp8q_stripe_write(struct fp8q_stripe_job *job, struct fp8q_error *err)
+{
+    return fp8q_pwrite(job->dst_fd, job->out, job->out_len, job->out_offset, job->dst_path, err);
 }
 
 static uint32_t join_rows(const struct pass *p, const uint32_t *crc, unsigned size)
@@ -130,28 +181,42 @@ static void pass_close(struct pass *p)
 {
     p->job->source_crc = join_rows(p, p->in_crc, p->in_size);
     p->job->output_crc = join_rows(p, p->out_crc, p->out_size);
+    if (one_panel(p)) {
+        p->job->out = p->out;
+        p->job->out_len = (size_t)(p->n_rows * p->n_cols * p->out_size);
+        p->job->out_offset = output_offset(p->job, p->out_row * p->n_cols * p->out_size);
+    }
 }
 
 /* ---- scales ---------------------------------------------------------------------------------- */
 
-static struct fp8q_stripe panel_view(const struct pass *p)
+static size_t value_size(const struct pass *p)
+{
+    return p->from == FP8Q_FLOAT_F32 ? 4 : 2;
+}
+
+static const char *values_of_row(const struct pass *p, uint32_t row)
+{
+    return (const char *)p->values + row * p->panel_cols * value_size(p);
+}
+
+static struct fp8q_stripe view_of(const struct pass *p, uint32_t first, uint32_t n)
 {
     return (struct fp8q_stripe){
-        .src = p->values, .from = p->from, .n_rows = p->n_rows, .n_cols = p->panel_cols};
+        .src = values_of_row(p, first), .from = p->from, .n_rows = n, .n_cols = p->panel_cols};
 }
 
 /* The panel holds a NaN or Inf: says where.  */
 static int fail_nonfinite(const struct pass *p, struct fp8q_error *err)
 {
-    struct fp8q_stripe view = panel_view(p);
+    struct fp8q_stripe view = view_of(p, 0, p->n_rows);
     struct fp8q_shown shown;
     uint64_t row = 0, col = 0;
     char index[80];
     fp8q_stripe_nonfinite(&view, &row, &col);
-    const char *last = (const char *)p->values;
-    size_t size = p->from == FP8Q_FLOAT_F32 ? 4 : 2;
+    size_t size = value_size(p);
     uint32_t bits = 0;
-    memcpy(&bits, last + (row * p->panel_cols + col) * size, size);
+    memcpy(&bits, values_of_row(p, (uint32_t)row) + col * size, size);
     static const uint32_t infinity[FP8Q_N_FLOATS] = {
         [FP8Q_FLOAT_BF16] = 0x7F80, [FP8Q_FLOAT_F16] = 0x7C00, [FP8Q_FLOAT_F32] = 0x7F800000};
     uint32_t magnitude = bits & (size == 4 ? 0x7FFFFFFFU : 0x7FFFU);
@@ -171,12 +236,18 @@ static int fail_nonfinite(const struct pass *p, struct fp8q_error *err)
                      magnitude == infinity[p->from] ? "Inf" : "NaN", index);
 }
 
+/* Reads the panel and finds the scale of each of its blocks.  */
 static int block_scales(struct pass *p, float *scales, struct fp8q_error *err)
 {
-    uint32_t amax[MAX_BLOCKS];
-    struct fp8q_stripe view = panel_view(p);
+    uint32_t amax[MAX_BLOCKS] = {0}, of_chunk[MAX_BLOCKS];
     size_t n = (size_t)fp8q_ceil_div(p->panel_cols, FP8Q_BLOCK);
-    fp8q_stripe_amax(p->job->kernel, &view, amax);
+    for (uint32_t first = 0, rows = 0; next_chunk(p, &first, &rows);) {
+        FP8Q_TRY(read_chunk(p, first, rows, true, err));
+        struct fp8q_stripe view = view_of(p, first, rows);
+        fp8q_stripe_amax(p->job->kernel, &view, of_chunk);
+        for (size_t i = 0; i < n; i++)
+            amax[i] = of_chunk[i] > amax[i] ? of_chunk[i] : amax[i];
+    }
     for (size_t i = 0; i < n; i++) {
         float value;
         if (!fp8q_amax_value(p->from, amax[i], &value))
@@ -186,17 +257,19 @@ static int block_scales(struct pass *p, float *scales, struct fp8q_error *err)
     return FP8Q_OK;
 }
 
-/* Raises amax[r] to the largest magnitude of row r in this panel.  */
-static int row_amax(struct pass *p, float amax[FP8Q_BLOCK], struct fp8q_error *err)
+/* Reads the panel and raises amax[r] to the largest magnitude of row r in it.  */
+static int row_amax(struct pass *p, float amax[FP8Q_BLOCK], bool checksum, struct fp8q_error *err)
 {
-    size_t size = p->from == FP8Q_FLOAT_F32 ? 4 : 2;
-    for (uint32_t r = 0; r < p->n_rows; r++) {
-        const char *row = (const char *)p->values + r * p->panel_cols * size;
-        float value;
-        if (!fp8q_amax_value(
-                p->from, p->job->kernel->amax_bits[p->from](row, (size_t)p->panel_cols), &value))
-            return fail_nonfinite(p, err);
-        amax[r] = value > amax[r] ? value : amax[r];
+    for (uint32_t first = 0, n = 0; next_chunk(p, &first, &n);) {
+        FP8Q_TRY(read_chunk(p, first, n, checksum, err));
+        for (uint32_t r = first; r < first + n; r++) {
+            float value;
+            uint32_t bits =
+                p->job->kernel->amax_bits[p->from](values_of_row(p, r), (size_t)p->panel_cols);
+            if (!fp8q_amax_value(p->from, bits, &value))
+                return fail_nonfinite(p, err);
+            amax[r] = value > amax[r] ? value : amax[r];
+        }
     }
     return FP8Q_OK;
 }
@@ -207,9 +280,13 @@ static int row_amax(struct pass *p, float amax[FP8Q_BLOCK], struct fp8q_error *e
 static int encode_blocks(struct pass *p, const float *scales, struct fp8q_error *err)
 {
     struct fp8q_stripe_job *job = p->job;
-    struct fp8q_stripe view = panel_view(p);
     if (!job->site) {
-        fp8q_stripe_encode(job->kernel, &view, scales, (uint8_t *)p->out);
+        for (uint32_t first = 0, n = 0; next_chunk(p, &first, &n);) {
+            struct fp8q_stripe view = view_of(p, first, n);
+            fp8q_stripe_encode(job->kernel, &view, scales,
+                               (uint8_t *)p->out + first * p->panel_cols);
+            FP8Q_TRY(end_chunk(p, first, n, err));
+        }
         return FP8Q_OK;
     }
     const float *wide = p->values;
@@ -217,8 +294,9 @@ static int encode_blocks(struct pass *p, const float *scales, struct fp8q_error 
         job->kernel->to_f32[p->from](p->wide, p->values, (size_t)(p->n_rows * p->n_cols));
         wide = p->wide;
     }
-    return fp8q_compensate_stripe(job->site, job->kernel, job->gemm, wide, p->n_rows, p->n_cols,
-                                  scales, (uint8_t *)p->out, job->compensation, err);
+    FP8Q_TRY(fp8q_compensate_stripe(job->site, job->kernel, job->gemm, wide, p->n_rows, p->n_cols,
+                                    scales, (uint8_t *)p->out, job->compensation, err));
+    return end_chunk(p, 0, p->n_rows, err);
 }
 
 static int quantize_blocks(struct pass *p, struct fp8q_error *err)
@@ -226,44 +304,41 @@ static int quantize_blocks(struct pass *p, struct fp8q_error *err)
     uint64_t grid_cols = fp8q_ceil_div(p->n_cols, FP8Q_BLOCK);
     while (next_panel(p)) {
         float *scales = p->job->scales + p->job->stripe * grid_cols + p->col / FP8Q_BLOCK;
-        FP8Q_TRY(read_panel(p, true, err));
         FP8Q_TRY(block_scales(p, scales, err));
         FP8Q_TRY(encode_blocks(p, scales, err));
-        FP8Q_TRY(write_panel(p, err));
     }
     return FP8Q_OK;
 }
 
-/* One scale a row (or the tensor's).  Rows wider than a panel are read twice.  */
+/* One scale a row (or the tensor's).  Only rows wider than a panel are read twice.  */
 static int quantize_rows(struct pass *p, struct fp8q_error *err)
 {
     bool per_tensor = p->job->piece->scheme == FP8Q_SCHEME_TENSOR;
+    bool again = per_tensor || !one_panel(p);
     float amax[FP8Q_BLOCK] = {0};
     float *scales = p->job->scales + (per_tensor ? 0 : p->job->stripe * FP8Q_BLOCK);
-    size_t size = p->from == FP8Q_FLOAT_F32 ? 4 : 2;
-    while (!per_tensor && next_panel(p)) {
-        FP8Q_TRY(read_panel(p, false, err));
-        FP8Q_TRY(row_amax(p, amax, err));
-    }
+    while (!per_tensor && next_panel(p))
+        FP8Q_TRY(row_amax(p, amax, !again, err));
     for (uint32_t r = 0; r < p->n_rows && !per_tensor; r++)
         scales[r] = fp8q_scale(amax[r], FP8Q_SCALE_F32);
     p->col = p->panel_cols = 0;
-    while (next_panel(p)) {
-        FP8Q_TRY(read_panel(p, true, err));
-        for (uint32_t r = 0; r < p->n_rows; r++)
-            p->job->kernel->encode[p->from]((uint8_t *)p->out + r * p->panel_cols,
-                                            (const char *)p->values + r * p->panel_cols * size,
-                                            (size_t)p->panel_cols,
-                                            per_tensor ? p->job->tensor_scale : scales[r]);
-        FP8Q_TRY(write_panel(p, err));
-    }
+    while (next_panel(p))
+        for (uint32_t first = 0, n = 0; next_chunk(p, &first, &n);) {
+            if (again)
+                FP8Q_TRY(read_chunk(p, first, n, true, err));
+            for (uint32_t r = first; r < first + n; r++)
+                p->job->kernel->encode[p->from]((uint8_t *)p->out + r * p->panel_cols,
+                                                values_of_row(p, r), (size_t)p->panel_cols,
+                                                per_tensor ? p->job->tensor_scale : scales[r]);
+            FP8Q_TRY(end_chunk(p, first, n, err));
+        }
     return FP8Q_OK;
 }
 
 int fp8q_stripe_quantize(struct fp8q_stripe_job *job, struct fp8q_error *err)
 {
     struct pass p;
-    pass_open(&p, job, 1);
+    pass_open(&p, job);
     FP8Q_TRY(job->piece->scheme == FP8Q_SCHEME_BLOCK ? quantize_blocks(&p, err)
                                                      : quantize_rows(&p, err));
     pass_close(&p);
@@ -274,11 +349,9 @@ int fp8q_stripe_amax_only(struct fp8q_stripe_job *job, float *amax_out, struct f
 {
     struct pass p;
     float amax[FP8Q_BLOCK] = {0};
-    pass_open(&p, job, 1);
-    while (next_panel(&p)) {
-        FP8Q_TRY(read_panel(&p, false, err));
-        FP8Q_TRY(row_amax(&p, amax, err));
-    }
+    pass_open(&p, job);
+    while (next_panel(&p))
+        FP8Q_TRY(row_amax(&p, amax, false, err));
     *amax_out = 0;
     for (uint32_t r = 0; r < p.n_rows; r++)
         *amax_out = amax[r] > *amax_out ? amax[r] : *amax_out;
@@ -309,13 +382,16 @@ int fp8q_store_floats(const float *values, size_t n, enum fp8q_dtype to, char *o
 int fp8q_stripe_float(struct fp8q_stripe_job *job, struct fp8q_error *err)
 {
     struct pass p;
-    pass_open(&p, job, fp8q_dtype_bits(job->plan->options.to) / 8);
-    while (next_panel(&p)) {
-        FP8Q_TRY(read_panel(&p, true, err));
-        FP8Q_TRY(fp8q_store_floats(p.values, (size_t)(p.panel_cols * p.n_rows),
-                                   job->plan->options.to, p.out, p.source->name, err));
-        FP8Q_TRY(write_panel(&p, err));
-    }
+    pass_open(&p, job);
+    while (next_panel(&p))
+        for (uint32_t first = 0, n = 0; next_chunk(&p, &first, &n);) {
+            FP8Q_TRY(read_chunk(&p, first, n, true, err));
+            FP8Q_TRY(fp8q_store_floats((const float *)p.values + first * p.panel_cols,
+                                       (size_t)(p.panel_cols * n), job->plan->options.to,
+                                       p.out + first * p.panel_cols * p.out_size, p.source->name,
+                                       err));
+            FP8Q_TRY(end_chunk(&p, first, n, err));
+        }
     pass_close(&p);
     return FP8Q_OK;
 }
@@ -323,11 +399,19 @@ int fp8q_stripe_float(struct fp8q_stripe_job *job, struct fp8q_error *err)
 int fp8q_stripe_copy(struct fp8q_stripe_job *job, struct fp8q_error *err)
 {
     const struct fp8q_tensor *source = &job->plan->ckpt->tensors[job->piece->source];
-    const struct fp8q_out_tensor *t = &job->plan->tensors[job->piece->output];
     uint64_t at = job->stripe * FP8Q_COPY_BYTES, left = job->piece->n_cols - at;
-    size_t n = (size_t)(left < FP8Q_COPY_BYTES ? left : FP8Q_COPY_BYTES);
-    FP8Q_TRY(fp8q_pread(job->src_fd, job->memory, n, source->offset + at, job->src_path, err));
-    job->source_crc = job->output_crc = fp8q_crc32(0, job->memory, n);
-    return fp8q_pwrite(job->dst_fd, job->memory, n,
-                       job->plan->shards[t->shard].data_start + t->begin + at, job->dst_path, err);
+    size_t len = (size_t)(left < FP8Q_COPY_BYTES ? left : FP8Q_COPY_BYTES);
+    char *bytes = job->memory + (job->memory_size - len) / 64 * 64;
+    uint32_t crc = 0;
+    for (size_t done = 0, n; done < len; done += n) {
+        n = len - done < CHUNK_BYTES ? len - done : CHUNK_BYTES;
+        FP8Q_TRY(fp8q_pread(job->src_fd, bytes + done, n, source->offset + at + done, job->src_path,
+                            err));
+        crc = fp8q_crc32(crc, bytes + done, n);
+    }
+    job->source_crc = job->output_crc = crc;
+    job->out = bytes;
+    job->out_len = len;
+    job->out_offset = output_offset(job, at);
+    return FP8Q_OK;
 }

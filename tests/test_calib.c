@@ -241,6 +241,38 @@ static void other_inputs_are_drift(void **state)
     free(b);
 }
 
+/* Likelihood as calibrate notes it, by way of a file with the metadata alone.  */
+static void inputs_that_the_model_finds_unlikely_are_noise(void **state)
+{
+    (void)state;
+    static const struct {
+        double nll;
+        uint64_t tokens, vocab;
+        bool noise;
+    } cases[] = {{13.7, 512, 49152, true}, {9.8, 512, 49152, true}, {9.6, 512, 49152, false},
+                 {2.3, 512, 49152, false}, {13.7, 0, 49152, false}, {6.7, 512, 128, false}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct fp8q_calib calib = {.meta = {.nll_sum = cases[i].nll * (double)cases[i].tokens,
+                                            .nll_tokens = cases[i].tokens,
+                                            .vocab = cases[i].vocab}};
+        assert_int_equal(fp8q_calib_is_noise(&calib), cases[i].noise);
+    }
+    struct fp8q_error err = {0};
+    struct fp8q_inputs inputs;
+    struct fp8q_calib calib;
+    char *dir = temp_dir_make(), *a = fp8q_join(dir, "a.safetensors");
+    open_inputs("text.inputs.safetensors", &inputs);
+    calibrate("llama-untied", &inputs, 2, NULL, a);
+    assert_ok(fp8q_calib_open(a, &calib, &err), &err);
+    assert_int_equal(calib.meta.vocab, 320);
+    assert_int_equal(calib.meta.nll_tokens, 280);
+    assert_true(fabs(calib.meta.nll_sum / 280 - 5.9197) < 1e-4); /* as transformers gives it */
+    fp8q_calib_close(&calib);
+    fp8q_inputs_reset(&inputs);
+    temp_dir_remove(dir);
+    free(a);
+}
+
 static void broken_files_are_refused(void **state)
 {
     (void)state;
@@ -453,6 +485,7 @@ int main(void)
         cmocka_unit_test(threads_and_kernels_change_no_byte),
         cmocka_unit_test(merging_adds_up),
         cmocka_unit_test(other_inputs_are_drift),
+        cmocka_unit_test(inputs_that_the_model_finds_unlikely_are_noise),
         cmocka_unit_test(broken_files_are_refused),
         cmocka_unit_test(importance_matrices_are_read),
     };

@@ -252,6 +252,8 @@ static void what_does_not_fit_is_refused(void **state)
     assert_failed(
         fp8q_eval_run(&other.source_model, &other.output_model, &other.inputs, &options, &e, &err),
         FP8Q_E_ARG, &err, "256 wide");
+    assert_failed(fp8q_inputs_check(&other.inputs, &p.source_model, &err), FP8Q_E_ARG, &err,
+                  "three rows of positions");
     p.inputs.samples[1].ids[3] = 128;
     assert_failed(fp8q_eval_run(&p.source_model, &p.output_model, &p.inputs, &options, &e, &err),
                   FP8Q_E_ARG, &err, "sample 1, token 3");
@@ -269,6 +271,24 @@ static void what_does_not_fit_is_refused(void **state)
     close_pair(&other);
 }
 
+/* Finite embeddings whose squares overflow: the layer and the file are named.  */
+static void activations_that_overflow_are_an_error(void **state)
+{
+    (void)state;
+    struct fp8q_error err = {0};
+    struct fp8q_eval e;
+    struct fp8q_eval_options options = {.acts = FP8Q_ACTS_SERVED, .n_threads = 2};
+    struct pair p;
+    open_pair(&p, "qwen2.5-vl-new", NULL, "vl.inputs.safetensors", FP8Q_SCALE_F32);
+    p.inputs.samples[1].embeds[700] = INFINITY;
+    assert_failed(fp8q_inputs_check(&p.inputs, &p.source_model, &err), FP8Q_E_ARG, &err,
+                  "sample 1, token 2: an embedding is NaN");
+    p.inputs.samples[1].embeds[700] = 3e38f;
+    assert_failed(fp8q_eval_run(&p.source_model, &p.output_model, &p.inputs, &options, &e, &err),
+                  FP8Q_E_FORMAT, &err, "layer 0: an activation is NaN or infinite");
+    close_pair(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +297,7 @@ int main(void)
         cmocka_unit_test(threads_kernels_and_groups_change_no_bit),
         cmocka_unit_test(equal_checkpoints_differ_in_nothing),
         cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(activations_that_overflow_are_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

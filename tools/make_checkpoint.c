@@ -449,7 +449,7 @@ int main(int argc, char **argv)
         write_checkpoint(&m, path, config);
     } else if (strcmp(kind, "deepseek-v3") == 0) {
         m.sparse = true;
-        m.shard_limit = 8300000000;
+        m.shard_limit = 8440000000;
         deepseek(&m);
         write_checkpoint(&m, path, deepseek_config);
     } else {

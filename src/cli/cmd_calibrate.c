@@ -2,6 +2,7 @@
  *
  * cmd_calibrate.c - `fp8q calibrate MODEL`: statistics of the inputs of linears.
  */
+#include <math.h>
 #include <stdlib.h>
 
 #include "calib.h"
@@ -38,7 +39,8 @@ static int collect(struct cli *cli, const char *path, const struct args *args, s
     FP8Q_TRY(fp8q_inputs_check(&s->inputs, &s->model, err));
     FP8Q_TRY(
         fp8q_fingerprint(s->ckpt, options.n_threads, &progress, &options.source_fingerprint, err));
-    return fp8q_calibrate(&s->model, &s->inputs, &options, args->out, args->overwrite, err);
+    FP8Q_TRY(fp8q_calibrate(&s->model, &s->inputs, &options, args->out, args->overwrite, err));
+    return fp8q_ckpt_unchanged(s->ckpt, err);
 }
 
 static int report(struct cli *cli, const char *out)
@@ -51,7 +53,20 @@ static int report(struct cli *cli, const char *out)
               (unsigned long long)calib.meta.n_tokens, (unsigned long long)calib.meta.n_samples,
               cli_bytes(bytes, calib.file->data_bytes),
               moments ? "" : "; no second moments, so not for quantize --calibration");
+    const struct fp8q_calib_meta *m = &calib.meta;
+    double nll = m->nll_tokens ? m->nll_sum / (double)m->nll_tokens : NAN;
+    if (m->nll_tokens > 0)
+        cli_print(cli, "the model gives these tokens %.3f nats each; words at random %.3f\n", nll,
+                  log((double)m->vocab));
+    if (fp8q_calib_is_noise(&calib))
+        FP8Q_TRY(fp8q_warn(
+            &cli->warnings, &cli->error, "calibration-noise",
+            "%s: the model finds these inputs no likelier than random words: they are not "
+            "representative, and quantize --calibration will round plainly",
+            out));
     struct fp8q_jsonw *w = &cli->json;
+    fp8q_jsonw_number(w, "nll", nll);
+    fp8q_jsonw_bool(w, "noise", fp8q_calib_is_noise(&calib));
     fp8q_jsonw_string(w, "output", out);
     fp8q_jsonw_uint(w, "sites", calib.n_sites);
     fp8q_jsonw_uint(w, "tokens", calib.meta.n_tokens);

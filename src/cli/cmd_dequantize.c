@@ -4,6 +4,7 @@
  */
 #include "commands.h"
 #include "convert.h"
+#include "manifest.h"
 #include "report.h"
 
 static const char usage[] =
@@ -16,6 +17,23 @@ struct settings {
     uint64_t max_memory;
     bool overwrite;
 };
+
+/* The way back is better still where the source is at hand: the manifest knows it.  */
+static void report_source(struct cli *cli, const struct fp8q_ckpt *ckpt)
+{
+    struct fp8q_manifest m;
+    struct fp8q_shown shown;
+    bool found;
+    if (fp8q_manifest_read(ckpt, &m, &found, NULL) == FP8Q_OK && found) {
+        const char *path = fp8q_json_string(fp8q_json_path(m.json, "source.path"), "");
+        const char *print = fp8q_json_string(fp8q_json_path(m.json, "source.fingerprint"), "");
+        cli_print(cli, "it was quantized from %s, fingerprint %s\n", fp8q_show(&shown, path),
+                  print);
+        fp8q_jsonw_string(&cli->json, "source", path);
+        fp8q_jsonw_string(&cli->json, "source_fingerprint", print);
+    }
+    fp8q_manifest_reset(&m);
+}
 
 static int dequantize(struct cli *cli, const struct settings *s, struct fp8q_request *r,
                       const char *destination)
@@ -49,6 +67,7 @@ static int dequantize(struct cli *cli, const struct settings *s, struct fp8q_req
         cli_show_warnings(cli);
         fp8q_jsonw_string(&cli->json, "output", destination);
         cli_report_plan_json(cli, plan);
+        report_source(cli, ckpt);
         cli_print(cli, "%zu tensors F8_E4M3 -> %s\n%swrote %s%s (%s)\n",
                   plan->by_reason[FP8Q_WHY_ALREADY_FP8].tensors, fp8q_dtype_name(r->to),
                   cli_style(CLI_GOOD), destination, cli_style(CLI_PLAIN),

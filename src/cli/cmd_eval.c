@@ -178,6 +178,9 @@ static int run(struct cli *cli, const char *const *paths, const struct args *arg
     FP8Q_TRY(open_both(cli, paths, args, s));
     FP8Q_TRY(fp8q_eval_run(&s->source_model, &s->output_model, &s->inputs, &options, &s->eval,
                            &cli->error));
+    /* What was measured is what was fingerprinted, or there is no evidence.  */
+    FP8Q_TRY(fp8q_ckpt_unchanged(s->source, &cli->error));
+    FP8Q_TRY(fp8q_ckpt_unchanged(s->output, &cli->error));
     if (args->evidence)
         FP8Q_TRY(write_evidence(cli, args, s));
     cli_progress_clear();

@@ -51,8 +51,9 @@ static int read_words(struct cli *cli, const struct words *w, struct fp8q_reques
         return bad_word(cli, "scheme", w->scheme, "FP8_BLOCK, FP8_DYNAMIC or FP8");
     if (w->ragged && !fp8q_parse_ragged(w->ragged, &r->ragged))
         return bad_word(cli, "ragged", w->ragged, "keep, quantize or per-channel");
-    /* Per-channel scales exist in one dialect only, so they choose it.  */
-    if (r->scheme == FP8Q_SCHEME_CHANNEL || r->ragged == FP8Q_RAGGED_CHANNEL)
+    /* Scales of rows exist in one dialect only, and one scale a tensor is read under one name by
+     * all engines only there, so they choose it.  */
+    if (r->scheme != FP8Q_SCHEME_BLOCK || r->ragged == FP8Q_RAGGED_CHANNEL)
         r->format = FP8Q_FORMAT_COMPRESSED_TENSORS;
     if (w->format && !fp8q_parse_format(w->format, &r->format))
         return bad_word(cli, "format", w->format, "fp8 or compressed-tensors");
@@ -80,9 +81,8 @@ static int read_part(struct cli *cli, const char *text, struct fp8q_convert_opti
 
 static const char *suffix_of(const struct fp8q_request *r)
 {
-    if (r->format == FP8Q_FORMAT_FP8)
-        return "-FP8";
-    return r->scheme == FP8Q_SCHEME_BLOCK ? "-FP8-BLOCK" : "-FP8-Dynamic";
+    static const char *const suffixes[] = {"-FP8-BLOCK", "-FP8-Dynamic", "-FP8"};
+    return r->format == FP8Q_FORMAT_FP8 ? "-FP8" : suffixes[r->scheme];
 }
 
 static void report_done(struct cli *cli, const struct fp8q_plan *plan,

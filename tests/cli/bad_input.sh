@@ -39,6 +39,7 @@ run fp8q quantize --ignore mlp.weight --allow-unmatched --dry-run source out
 run fp8q quantize --include visual.blocks data/checkpoints/qwen2.5-vl-new out
 run fp8q quantize --tp 64 source out
 run fp8q quantize --max-memory 1MB source out
+run fp8q quantize --max-shard-size 1GB data/checkpoints/bare-file/model.safetensors out.safetensors
 run fp8q verify nothing-here
 run fp8q verify source
 run fp8q inspect data/corpus/safetensors/dtype_bad_U4.safetensors

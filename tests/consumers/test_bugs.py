@@ -433,6 +433,18 @@ class Bugs(Case):
         self.equal((q["quant_method"], q["fmt"], q["weight_block_size"], q["activation_scheme"]),
                    ("fp8", "e4m3", [128, 128], "dynamic"), "written")
 
+    def test_O41_name_without_blocks(self):
+        """One scale a tensor: vLLM and SGLang rename nothing then, and other readers are warned of."""
+        path = make({DOWN: normal(256, 128)}, LLAMA)
+        out = quantized(path, "--scheme", "FP8", "--format", "fp8")
+        self.equal(sorted(read(out)), [DOWN, DOWN + "_scale"], "names")
+        self.check("weight_block_size" not in quantization(out), "no block size")
+        _, answer = fp8q_json("quantize", path, "--dry-run", "--scheme", "FP8", "--format", "fp8")
+        self.check(any(w["id"] == "scheme-format" for w in answer["warnings"]), "warning")
+        self.equal(quantization(quantized(path, "--scheme", "FP8"))["quant_method"], "compressed-tensors", "default")
+        by_row = quantization(quantized(path, "--scheme", "FP8_DYNAMIC"))
+        self.equal(by_row["quant_method"], "compressed-tensors", "rows cannot be said in the fp8 dialect")
+
     def test_O42_no_fmt(self):
         codes, scales = ref.quantize_block(normal(128, 128))
         back = new_path()

@@ -13,7 +13,7 @@ FOREIGN = ("deepseek-v3-fp8", "qwen3-fp8-ct")
 NOTHING = ("smolvla", "smolvlm-ragged", "gpt-oss", "unknown-family")
 CT = "--format", "compressed-tensors"
 FORMATS = ((), ("--scales", "inline"), ("--scale-fmt", "ue8m0"), CT, (*CT, "--scheme", "FP8_DYNAMIC"),
-           (*CT, "--scheme", "FP8"), (*CT, "--ragged", "per-channel"), ("--ragged", "quantize"))
+           (*CT, "--scheme", "FP8"), (*CT, "--ragged", "per-channel"), ("--ragged", "quantize"), ("--scheme", "FP8", "--format", "fp8"))
 DTYPES = {"bf16": BF16, "f16": F16, "f32": F32}
 
 
@@ -194,10 +194,16 @@ class Verify(Case):
                 self.passes(out)
                 self.passes(out, "--source", checkpoint(name))
 
+    def test_bare_file(self):
+        out = os.path.join(fresh_dir(), "m.safetensors")
+        self.equal(fp8q("quantize", source_of("bare-file"), out, "--ignore", "visual", "-q")[0], 0, "quantize")
+        self.passes(out)
+        self.passes(out, "--source", source_of("bare-file"))
+
     def test_other_schemes(self):
         for name in ("llama-untied", "qwen3-moe", "qwen3.5-moe", "qwen3-vl-moe"):
             for options in ((*CT, "--scheme", "FP8_DYNAMIC"), (*CT, "--scheme", "FP8"), (*CT, "--ragged", "per-channel"),
-                            ("--ragged", "quantize"), ("--max-shard-size", "300kB")):
+                            ("--ragged", "quantize"), ("--scheme", "FP8", "--format", "fp8"), ("--max-shard-size", "300kB")):
                 out = quantized(source_of(name), *options)
                 self.passes(out)
                 self.passes(out, "--source", checkpoint(name))
@@ -228,4 +234,4 @@ class Overflow(Case):
 
 
 if __name__ == "__main__":
-    main(at_least=11900)
+    main(at_least=12600)
