@@ -37,8 +37,8 @@ static int by_size(const void *a, const void *b)
 }
 
 /* Largest shard first, each to the part that has least so far.  */
-int fp8q_part_shards(const struct fp8q_plan *plan, unsigned part, unsigned n_parts, bool *mine,
-                     struct fp8q_error *err)
+int fp8q_part_of_shards(const struct fp8q_plan *plan, unsigned n_parts, unsigned *part_out,
+                        struct fp8q_error *err)
 {
     struct sized *order = fp8q_array(plan->n_shards, sizeof(*order));
     uint64_t *load = fp8q_array(n_parts, sizeof(*load));
@@ -49,7 +49,7 @@ int fp8q_part_shards(const struct fp8q_plan *plan, unsigned part, unsigned n_par
     }
     size_t n = 0;
     for (size_t i = 0; i < plan->n_shards; i++) {
-        mine[i] = false;
+        part_out[i] = 0;
         if (i != plan->sidecar)
             order[n++] = (struct sized){i, plan->shards[i].size_bytes};
     }
@@ -60,7 +60,7 @@ int fp8q_part_shards(const struct fp8q_plan *plan, unsigned part, unsigned n_par
             if (load[p] < load[least])
                 least = p;
         load[least] += order[i].bytes;
-        mine[order[i].shard] = least + 1 == part;
+        part_out[order[i].shard] = least + 1;
     }
     free(order);
     free(load);
@@ -88,13 +88,15 @@ static int choose_shards(const struct fp8q_plan *plan, const struct fp8q_convert
 {
     struct fp8q_results results;
     *resumed_out = 0;
-    if (o->n_parts) {
-        FP8Q_TRY(fp8q_part_shards(plan, o->part, o->n_parts, skip, err));
-        for (size_t i = 0; i < plan->n_shards; i++)
-            skip[i] = !skip[i];
-    }
+    unsigned *part = fp8q_array(plan->n_shards, sizeof(*part));
+    int status = part ? FP8Q_OK : fp8q_fail_nomem(err);
+    if (status == FP8Q_OK && o->n_parts)
+        status = fp8q_part_of_shards(plan, o->n_parts, part, err);
+    for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++)
+        skip[i] = part[i] != o->part;
+    free(part);
+    FP8Q_TRY(status);
     FP8Q_TRY(fp8q_results_create(plan, &results, err));
-    int status = FP8Q_OK;
     for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++) {
         bool found = false;
         if (i == plan->sidecar || skip[i])
@@ -170,6 +172,7 @@ static int run(const struct fp8q_plan *plan, const struct fp8q_convert_options *
                             .out_dir = out->partial,
                             .record_dir = out->work,
                             .skip = skip,
+                            .shared = o->n_parts != 0,
                             .rounding = rounding->compensates ? &rounding->compensation : NULL},
                         err);
     if (status == FP8Q_OK && !o->n_parts)
@@ -305,6 +308,42 @@ int fp8q_convert_state(const char *destination, struct fp8q_json **json_out,
     return status;
 }
 
+/* Every shard with its record must be there; says which parts to run.  */
+static int check_parts(const struct fp8q_plan *plan, unsigned n_parts,
+                       const struct fp8q_outdir *out, struct fp8q_error *err)
+{
+    struct fp8q_results results = {0};
+    struct fp8q_text missing = {0};
+    struct fp8q_shown shown;
+    unsigned *part = fp8q_array(plan->n_shards, sizeof(*part));
+    bool *absent = fp8q_array((uint64_t)n_parts + 1, sizeof(*absent));
+    int status = part && absent ? fp8q_results_create(plan, &results, err) : fp8q_fail_nomem(err);
+    if (status == FP8Q_OK)
+        status = fp8q_part_of_shards(plan, n_parts, part, err);
+    for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++) {
+        bool found = true;
+        if (i == plan->sidecar)
+            continue;
+        status = fp8q_record_read(plan, i, out->work, &results, NULL, &found, err);
+        if (!found || !shard_is_there(plan, i, out))
+            absent[part[i]] = true;
+    }
+    for (unsigned i = 1; i <= n_parts && status == FP8Q_OK; i++)
+        if (absent[i])
+            fp8q_text_printf(&missing, "%s%u", missing.len ? ", " : "", i);
+    if (status == FP8Q_OK)
+        status = fp8q_text_status(&missing, err);
+    if (status == FP8Q_OK && missing.len)
+        status = fp8q_fail(err, FP8Q_E_EVIDENCE, "part-missing",
+                           "%s: of %u parts these have not ended or were not run: %.200s",
+                           fp8q_show(&shown, out->final), n_parts, missing.data);
+    fp8q_results_reset(&results);
+    fp8q_text_reset(&missing);
+    free(part);
+    free(absent);
+    return status;
+}
+
 int fp8q_convert_finish(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
                         struct fp8q_convert_result *result, struct fp8q_warnings *warnings,
                         struct fp8q_error *err)
@@ -319,6 +358,11 @@ int fp8q_convert_finish(const struct fp8q_plan *plan, const struct fp8q_convert_
                                   o->overwrite, &out, err);
     fp8q_text_reset(&state);
     FP8Q_TRY(status);
+    status = check_parts(plan, o->n_parts, &out, err);
+    if (status != FP8Q_OK) {
+        fp8q_outdir_leave(&out);
+        return status;
+    }
     status = open_rounding(plan, o, &rounding, result, err);
     if (status == FP8Q_OK)
         status =

@@ -36,10 +36,10 @@ int fp8q_convert(const struct fp8q_plan *plan, const struct fp8q_convert_options
 int fp8q_convert_complete(const struct fp8q_plan *plan, const struct fp8q_convert_options *options,
                           bool *complete_out, struct fp8q_error *err);
 
-/* Which shards belong to part @part of @n_parts: balanced by bytes, the same on every machine.
- * @mine has plan->n_shards entries.  */
-int fp8q_part_shards(const struct fp8q_plan *plan, unsigned part, unsigned n_parts, bool *mine,
-                     struct fp8q_error *err);
+/* Which part of @n_parts each shard belongs to, 1 for the first (0: the sidecar, which is no
+ * part's): balanced by bytes, the same on every machine.  @part_out has plan->n_shards entries.  */
+int fp8q_part_of_shards(const struct fp8q_plan *plan, unsigned n_parts, unsigned *part_out,
+                        struct fp8q_error *err);
 
 /* Ends a conversion whose parts are all done: plan again from the state in DST.partial, finish,
  * commit.

@@ -72,7 +72,7 @@ int fp8q_files_release(struct fp8q_files *files, uint32_t shard, struct fp8q_err
     pthread_mutex_lock(&files->lock);
     bool last = --s->tasks_left == 0;
     pthread_mutex_unlock(&files->lock);
-    if (!last)
+    if (!last || s->fd < 0) /* no task had to open it */
         return FP8Q_OK;
     FP8Q_TRY(fp8q_shard_unchanged(&files->ckpt->shards[shard], s->fd, err));
     fp8q_files_passed(files, shard, 0); /* 0: to the end of the file */

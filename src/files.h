@@ -32,7 +32,8 @@ int fp8q_files_acquire(struct fp8q_files *files, uint32_t shard, int *fd_out,
                        struct fp8q_error *err);
 /* A hint: no task needs the first @offset bytes of this shard any more.  */
 void fp8q_files_passed(const struct fp8q_files *files, uint32_t shard, uint64_t offset);
-/* Ends one task; the last one checks again that the file did not change, and closes it.  */
+/* Ends one task, whether or not it acquired the shard; the last one checks again that the file did
+ * not change, and closes it.  */
 int fp8q_files_release(struct fp8q_files *files, uint32_t shard, struct fp8q_error *err);
 
 #endif

@@ -14,8 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -615,6 +617,25 @@ char *fp8q_join(const char *dir, const char *name)
         path[a] = '/';
     memcpy(path + a + slash, name, b + 1);
     return path;
+}
+
+char *fp8q_join_unique(const char *dir, const char *name)
+{
+    uint64_t number = 0;
+    struct timespec now;
+    if (getrandom(&number, sizeof(number), GRND_NONBLOCK) != (ssize_t)sizeof(number)) {
+        clock_gettime(CLOCK_REALTIME, &now); /* before the system has gathered any randomness */
+        number = (uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec << 16 ^ (uint64_t)getpid();
+    }
+    char *path = fp8q_join(dir, name);
+    size_t len = path ? strlen(path) : 0;
+    char *longer = path ? realloc(path, len + 20) : NULL;
+    if (!longer) {
+        free(path);
+        return NULL;
+    }
+    snprintf(longer + len, 20, ".%016llx", (unsigned long long)number);
+    return longer;
 }
 
 bool fp8q_stays_inside(const char *relative)

@@ -383,12 +383,8 @@ static int remove_leftovers(const struct fp8q_outdir *out, struct fp8q_error *er
 static int write_state(const struct fp8q_outdir *out, const char *path, const char *state,
                        struct fp8q_error *err)
 {
-    char name[64];
-    snprintf(name, sizeof(name), "state.%ld", (long)getpid()); /* parts do this at the same time */
-    char *fresh = fp8q_join(out->work, name);
-    int status = fresh ? fp8q_unlink(fresh, err) : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK)
-        status = fp8q_write_file(fresh, state, strlen(state), err);
+    char *fresh = fp8q_join_unique(out->work, "state"); /* parts do this at the same time */
+    int status = fresh ? fp8q_write_file(fresh, state, strlen(state), err) : fp8q_fail_nomem(err);
     if (status == FP8Q_OK) {
         status = fp8q_rename(fresh, path, err);
         if (status != FP8Q_OK)

@@ -11,11 +11,11 @@
 #include "io.h"
 #include "mem.h"
 
-static char *record_path(const char *record_dir, size_t shard, bool partial)
+static char *record_path(const char *record_dir, size_t shard, bool fresh)
 {
     char name[64];
-    snprintf(name, sizeof(name), "shard-%06zu.%s", shard, partial ? "new" : "record");
-    return fp8q_join(record_dir, name);
+    snprintf(name, sizeof(name), "shard-%06zu.record", shard);
+    return (fresh ? fp8q_join_unique : fp8q_join)(record_dir, name);
 }
 
 /* Source tensors whose first piece feeds this shard; each belongs to exactly one.  */
@@ -66,13 +66,13 @@ int fp8q_record_write(const struct fp8q_plan *plan, size_t shard, const char *re
         fp8q_text_add(&t, (const char *)&crc, sizeof(crc));
         status = fp8q_text_status(&t, err);
     }
-    /* A killed run may have left a half-written one.  */
-    if (status == FP8Q_OK)
-        status = fp8q_remove_tree(fresh, err);
     if (status == FP8Q_OK)
         status = fp8q_write_file(fresh, t.data, t.len, err);
-    if (status == FP8Q_OK)
+    if (status == FP8Q_OK) {
         status = fp8q_rename(fresh, path, err);
+        if (status != FP8Q_OK)
+            (void)fp8q_remove_tree(fresh, NULL);
+    }
     fp8q_text_reset(&t);
     free(sources);
     free(path);

@@ -105,7 +105,8 @@ static int open_output(struct stream *s, uint32_t shard, struct fp8q_error *err)
     if (!s->scales[shard])
         s->scales[shard] = fp8q_array(o->scale_bytes, 1);
     if (!f->path)
-        f->path = fp8q_join(s->options->out_dir, o->name);
+        f->path = s->options->shared ? fp8q_join_unique(s->options->record_dir, "shard")
+                                     : fp8q_join(s->options->out_dir, o->name);
     if (!s->scales[shard] || !f->path)
         return fp8q_fail_nomem(err);
     FP8Q_TRY(fp8q_remove_tree(f->path, err));
@@ -176,6 +177,21 @@ static int write_inline_scales(const struct stream *s, uint32_t shard, struct fp
     return FP8Q_OK;
 }
 
+/* The name must be on disk before the record that vouches for it.  */
+static int give_name(const struct stream *s, const struct open_file *f, const char *name,
+                     struct fp8q_error *err)
+{
+    char *path = fp8q_join(s->options->out_dir, name);
+    int status = path ? fp8q_rename(f->path, path, err) : fp8q_fail_nomem(err);
+    char *slash = path ? strrchr(path, '/') : NULL;
+    if (slash)
+        *slash = '\0';
+    if (status == FP8Q_OK)
+        status = fp8q_fsync_dir(path, err);
+    free(path);
+    return status;
+}
+
 /* All stripes are written: scales, fsync, close, record.  */
 static int end_output(struct stream *s, uint32_t shard, struct fp8q_error *err)
 {
@@ -189,6 +205,8 @@ static int end_output(struct stream *s, uint32_t shard, struct fp8q_error *err)
     if (s->sources.outgrows_memory)
         fp8q_drop_cache(f->fd, 0, 0);
     FP8Q_TRY(fp8q_close(&f->fd, f->path, err));
+    if (s->options->shared)
+        FP8Q_TRY(give_name(s, f, o->name, err));
     FP8Q_TRY(fp8q_record_write(s->plan, shard, s->options->record_dir, &s->results,
                                s->scales[shard], err));
     free(s->scales[shard]);
@@ -451,6 +469,8 @@ static void close_stream(struct stream *s)
     fp8q_files_reset(&s->sources);
     for (size_t i = 0; i < s->plan->n_shards; i++) {
         if (s->outputs) {
+            if (s->options->shared && s->outputs[i].fd >= 0) /* nobody else knows its name */
+                (void)fp8q_remove_tree(s->outputs[i].path, NULL);
             (void)fp8q_close(&s->outputs[i].fd, "", NULL); /* open only after a failure */
             free(s->outputs[i].path);
         }

@@ -27,7 +27,10 @@ struct fp8q_stream_options {
     const char *out_dir;                  /* where the shards go */
     const char *record_dir;               /* where the records go */
     const bool *skip;                     /* by output shard: not ours, or done already */
-    struct fp8q_rounding *rounding;       /* NULL, or error-compensated rounding */
+    /* Another process may be making the same shard (a part that a scheduler started twice): each
+     * makes its own in @record_dir, and what gets the name is whole.  */
+    bool shared;
+    struct fp8q_rounding *rounding; /* NULL, or error-compensated rounding */
 };
 
 /* Writes every shard of the plan that @skip does not name, and a record for each.  */

@@ -338,7 +338,12 @@ static int quantize_rows(struct pass *p, struct fp8q_error *err)
 int fp8q_stripe_quantize(struct fp8q_stripe_job *job, struct fp8q_error *err)
 {
     struct pass p;
+    struct fp8q_shown shown;
     pass_open(&p, job);
+    if (p.width > WIDEST) /* a site takes rows as they are */
+        return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "too-wide",
+                         "tensor \"%s\": error compensation ends at %llu columns",
+                         fp8q_show(&shown, p.source->name), (unsigned long long)WIDEST);
     FP8Q_TRY(job->piece->scheme == FP8Q_SCHEME_BLOCK ? quantize_blocks(&p, err)
                                                      : quantize_rows(&p, err));
     pass_close(&p);

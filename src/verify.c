@@ -105,6 +105,46 @@ static int check_lock(struct fp8q_verify_report *report, const char *path, bool 
     return fp8q_verify_report_add(report, &f, err);
 }
 
+/* The last @n of the report's checks come before the @n_before in front of them.  */
+static void put_before(struct fp8q_verify_report *report, size_t n_before, size_t n)
+{
+    struct fp8q_check *all = report->checks + report->n_checks - n_before - n, last;
+    for (size_t i = 0; i < n; i++) {
+        last = all[n_before + i];
+        memmove(all + i + 1, all + i, n_before * sizeof(*all));
+        all[i] = last;
+    }
+}
+
+/* The comparison with the source reads every byte of the output, and the checks of these bytes by
+ * themselves look on; yet they are what a reader wants to see first, even when the source cannot be
+ * compared.  */
+static int verify_bytes(struct fp8q_verify_report *report, const struct fp8q_verify_options *o,
+                        struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    struct fp8q_payload *payload;
+    struct fp8q_error why = {0};
+    FP8Q_TRY(fp8q_payload_open(report, o, &payload, err));
+    size_t first = report->n_checks;
+    int compared = FP8Q_OK;
+    if (o->source)
+        compared = fp8q_ckpt_open(o->source, &report->source, NULL, &why);
+    if (o->source && compared == FP8Q_OK)
+        compared = fp8q_verify_source(report, o, payload, warnings, &why);
+    size_t of_source = report->n_checks - first;
+    int status = compared == FP8Q_E_CANCELLED ? compared : fp8q_payload_finish(payload, err);
+    if (status == FP8Q_OK)
+        put_before(report, of_source, report->n_checks - first - of_source);
+    if (compared != FP8Q_OK && err && status == compared)
+        *err = why;
+    fp8q_payload_close(payload);
+    if (status != FP8Q_OK || compared == FP8Q_OK)
+        return status;
+    if (err)
+        *err = why;
+    return compared;
+}
+
 int fp8q_verify(const char *path, const struct fp8q_verify_options *o,
                 struct fp8q_verify_report *report, struct fp8q_warnings *warnings,
                 struct fp8q_error *err)
@@ -114,11 +154,7 @@ int fp8q_verify(const char *path, const struct fp8q_verify_options *o,
     FP8Q_TRY(fp8q_ckpt_open(path, &report->ckpt, warnings, err));
     FP8Q_TRY(read_manifest(report, err));
     FP8Q_TRY(fp8q_verify_structure(report, o, warnings, err));
-    FP8Q_TRY(fp8q_verify_payload(report, o, err));
-    if (o->source) {
-        FP8Q_TRY(fp8q_ckpt_open(o->source, &report->source, NULL, err));
-        FP8Q_TRY(fp8q_verify_source(report, o, warnings, err));
-    }
+    FP8Q_TRY(verify_bytes(report, o, warnings, err));
     if (o->lock_file)
         FP8Q_TRY(check_lock(report, o->lock_file, &widened, err));
     if (widened)

@@ -75,11 +75,23 @@ int fp8q_verify_report_add(struct fp8q_verify_report *report, const struct fp8q_
 /* Config against tensors, pairs of weights and scales, index and manifest against headers.  */
 int fp8q_verify_structure(struct fp8q_verify_report *report, const struct fp8q_verify_options *o,
                           struct fp8q_warnings *warnings, struct fp8q_error *err);
-/* Every byte: checksums, codes, scales.  */
-int fp8q_verify_payload(struct fp8q_verify_report *report, const struct fp8q_verify_options *o,
-                        struct fp8q_error *err);
-/* Against report->source.  */
+/* Every byte: checksums, codes, scales.  In between, bytes that were read for another reason can be
+ * shown to it, so that nothing is read twice.  */
+struct fp8q_payload;
+int fp8q_payload_open(struct fp8q_verify_report *report, const struct fp8q_verify_options *o,
+                      struct fp8q_payload **payload_out, struct fp8q_error *err);
+/* @n bytes at @offset of a tensor of report->ckpt, read by worker @worker; taken if they are what
+ * one of its tasks would read.  */
+int fp8q_payload_look(struct fp8q_payload *payload, unsigned worker,
+                      const struct fp8q_tensor *tensor, uint64_t offset, const void *bytes,
+                      size_t n, struct fp8q_error *err);
+/* Reads the rest, and adds the checks to the report.  */
+int fp8q_payload_finish(struct fp8q_payload *payload, struct fp8q_error *err);
+void fp8q_payload_close(struct fp8q_payload *payload);
+
+/* Against report->source; shows what it reads to @payload.  */
 int fp8q_verify_source(struct fp8q_verify_report *report, const struct fp8q_verify_options *o,
-                       struct fp8q_warnings *warnings, struct fp8q_error *err);
+                       struct fp8q_payload *payload, struct fp8q_warnings *warnings,
+                       struct fp8q_error *err);
 
 #endif

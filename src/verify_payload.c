@@ -30,13 +30,15 @@ struct worker {
     const struct item *of;
 };
 
-struct payload {
+struct fp8q_payload {
     struct fp8q_verify_report *report;
     const struct fp8q_verify_options *options;
     struct fp8q_files files;
     struct item *items;
     size_t n_items;
-    uint32_t *crc; /* by task */
+    size_t *item_of; /* by index in ckpt->tensors */
+    uint32_t *crc;   /* by task */
+    bool *looked_at; /* by task */
     uint64_t n_tasks;
     uint8_t *buffers; /* BUFFER bytes a worker */
     struct worker *workers;
@@ -48,7 +50,7 @@ struct payload {
 
 /* ---- scales: few, looked at while opening ---------------------------------------------------- */
 
-static int check_scales(struct payload *p, const struct fp8q_tensor *t, uint64_t rank,
+static int check_scales(struct fp8q_payload *p, const struct fp8q_tensor *t, uint64_t rank,
                         struct fp8q_error *err)
 {
     const struct fp8q_tensor *s;
@@ -98,19 +100,20 @@ static int check_scales(struct payload *p, const struct fp8q_tensor *t, uint64_t
 
 /* Smallest code that the largest weight of a block can have under the scale rule: amax / (amax/448)
  * rounds to 448.  A power of two is less than twice amax/448, so the quotient is above 224.  */
-static unsigned least_max(const struct payload *p)
+static unsigned least_max(const struct fp8q_payload *p)
 {
     return p->ue8m0 ? 0x76 : 0x7E;
 }
 
 /* A block of zeros has the scale 1; the floor 2^-126 stands for anything smaller.  */
-static bool max_fits(const struct payload *p, unsigned max, float scale)
+static bool max_fits(const struct fp8q_payload *p, unsigned max, float scale)
 {
     return max >= least_max(p) || (max == 0 && scale == 1.0f) || scale == 0x1p-126f;
 }
 
-static void check_blocks(struct payload *p, const struct item *item, const struct fp8q_weights *w,
-                         uint64_t rank, uint64_t row, uint32_t n_rows, const uint8_t *codes)
+static void check_blocks(struct fp8q_payload *p, const struct item *item,
+                         const struct fp8q_weights *w, uint64_t rank, uint64_t row, uint32_t n_rows,
+                         const uint8_t *codes)
 {
     const struct fp8q_kernel *k = p->options->kernel;
     for (uint64_t col = 0; col < w->n_cols; col += FP8Q_BLOCK) {
@@ -131,8 +134,8 @@ static void check_blocks(struct payload *p, const struct item *item, const struc
     }
 }
 
-static void check_nan(struct payload *p, const struct item *item, uint64_t rank, uint64_t offset,
-                      const uint8_t *codes, size_t n)
+static void check_nan(struct fp8q_payload *p, const struct item *item, uint64_t rank,
+                      uint64_t offset, const uint8_t *codes, size_t n)
 {
     unsigned max;
     size_t found = p->options->kernel->scan_codes(codes, n, &max);
@@ -147,7 +150,7 @@ static void check_nan(struct payload *p, const struct item *item, uint64_t rank,
     pthread_mutex_unlock(&p->lock);
 }
 
-static const struct item *item_of(const struct payload *p, uint64_t task)
+static const struct item *item_of(const struct fp8q_payload *p, uint64_t task)
 {
     size_t low = 0, high = p->n_items;
     while (high - low > 1) {
@@ -160,31 +163,58 @@ static const struct item *item_of(const struct payload *p, uint64_t task)
     return &p->items[low];
 }
 
+static int look(struct fp8q_payload *p, unsigned worker, const struct item *item, uint64_t task,
+                const uint8_t *bytes, size_t n, struct fp8q_error *err)
+{
+    uint64_t at = (task - item->first_task) * item->bytes_per_task;
+    p->crc[task] = fp8q_crc32(0, bytes, n);
+    p->looked_at[task] = true;
+    if (item->tensor->dtype == FP8Q_F8_E4M3)
+        check_nan(p, item, task, at, bytes, n);
+    if (!item->stripes || !p->plain_rounding)
+        return FP8Q_OK;
+    struct worker *w = &p->workers[worker];
+    if (w->of != item) {
+        fp8q_weights_reset(&w->weights);
+        w->of = NULL;
+        FP8Q_TRY(fp8q_weights_open(p->report->ckpt, item->tensor->name, &w->weights, err));
+        w->of = item;
+    }
+    check_blocks(p, item, &w->weights, task, at / item->n_cols, (uint32_t)(n / item->n_cols),
+                 bytes);
+    return FP8Q_OK;
+}
+
+/* Bytes of this task of an item, @at bytes from the tensor's start.  */
+static size_t task_bytes(const struct item *item, uint64_t at)
+{
+    uint64_t left = item->tensor->size_bytes - at;
+    return (size_t)(left < item->bytes_per_task ? left : item->bytes_per_task);
+}
+
+int fp8q_payload_look(struct fp8q_payload *p, unsigned worker, const struct fp8q_tensor *tensor,
+                      uint64_t offset, const void *bytes, size_t n, struct fp8q_error *err)
+{
+    const struct item *item = &p->items[p->item_of[tensor - p->report->ckpt->tensors]];
+    if (offset % item->bytes_per_task != 0 || n != task_bytes(item, offset))
+        return FP8Q_OK;
+    return look(p, worker, item, item->first_task + offset / item->bytes_per_task, bytes, n, err);
+}
+
 static int run_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
 {
-    struct payload *p = ctx;
+    struct fp8q_payload *p = ctx;
     const struct item *item = item_of(p, task);
     const struct fp8q_tensor *t = item->tensor;
     uint8_t *buffer = p->buffers + (size_t)worker * BUFFER;
-    uint64_t at = (task - item->first_task) * item->bytes_per_task, left = t->size_bytes - at;
-    size_t n = (size_t)(left < item->bytes_per_task ? left : item->bytes_per_task);
-    int fd;
-    FP8Q_TRY(fp8q_files_acquire(&p->files, t->shard, &fd, err));
-    FP8Q_TRY(
-        fp8q_pread(fd, buffer, n, t->offset + at, p->report->ckpt->shards[t->shard].path, err));
-    p->crc[task] = fp8q_crc32(0, buffer, n);
-    if (t->dtype == FP8Q_F8_E4M3)
-        check_nan(p, item, task, at, buffer, n);
-    if (item->stripes && p->plain_rounding) {
-        struct worker *w = &p->workers[worker];
-        if (w->of != item) {
-            fp8q_weights_reset(&w->weights);
-            w->of = NULL;
-            FP8Q_TRY(fp8q_weights_open(p->report->ckpt, t->name, &w->weights, err));
-            w->of = item;
-        }
-        check_blocks(p, item, &w->weights, task, at / item->n_cols, (uint32_t)(n / item->n_cols),
-                     buffer);
+    uint64_t at = (task - item->first_task) * item->bytes_per_task;
+    size_t n = task_bytes(item, at);
+    if (!p->looked_at[task]) {
+        int fd;
+        FP8Q_TRY(fp8q_files_acquire(&p->files, t->shard, &fd, err));
+        FP8Q_TRY(
+            fp8q_pread(fd, buffer, n, t->offset + at, p->report->ckpt->shards[t->shard].path, err));
+        FP8Q_TRY(look(p, worker, item, task, buffer, n, err));
     }
     if (p->options->progress)
         p->options->progress->update(p->options->progress->ctx, "verify",
@@ -204,7 +234,7 @@ static int compare_places(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-static int open_item(struct payload *p, struct item *item, struct fp8q_error *err)
+static int open_item(struct fp8q_payload *p, struct item *item, struct fp8q_error *err)
 {
     const struct fp8q_tensor *t = item->tensor;
     struct fp8q_weights w;
@@ -227,14 +257,15 @@ static int open_item(struct payload *p, struct item *item, struct fp8q_error *er
     return FP8Q_OK;
 }
 
-static int open_payload(struct payload *p, struct fp8q_error *err)
+static int open_payload(struct fp8q_payload *p, struct fp8q_error *err)
 {
     const struct fp8q_ckpt *ckpt = p->report->ckpt;
     FP8Q_TRY(fp8q_files_create(ckpt, &p->files, err));
     p->items = fp8q_array(ckpt->n_tensors, sizeof(*p->items));
     p->buffers = fp8q_array(p->options->threads, BUFFER);
     p->workers = fp8q_array(p->options->threads, sizeof(*p->workers));
-    if (!p->items || !p->buffers || !p->workers)
+    p->item_of = fp8q_array(ckpt->n_tensors, sizeof(*p->item_of));
+    if (!p->items || !p->buffers || !p->workers || !p->item_of)
         return fp8q_fail_nomem(err);
     p->n_items = ckpt->n_tensors;
     for (size_t i = 0; i < p->n_items; i++)
@@ -242,6 +273,7 @@ static int open_payload(struct payload *p, struct fp8q_error *err)
     qsort(p->items, p->n_items, sizeof(*p->items), compare_places);
     for (size_t i = 0; i < p->n_items; i++) {
         struct item *item = &p->items[i];
+        p->item_of[item->tensor - ckpt->tensors] = i;
         FP8Q_TRY(open_item(p, item, err));
         if (item->tensor->dtype == FP8Q_F8_E4M3)
             FP8Q_TRY(check_scales(p, item->tensor, i, err));
@@ -252,10 +284,11 @@ static int open_payload(struct payload *p, struct fp8q_error *err)
         p->block_max.n_looked_at += item->stripes;
     }
     p->crc = fp8q_array(p->n_tasks, sizeof(*p->crc));
-    return p->crc ? FP8Q_OK : fp8q_fail_nomem(err);
+    p->looked_at = fp8q_array(p->n_tasks, sizeof(*p->looked_at));
+    return p->crc && p->looked_at ? FP8Q_OK : fp8q_fail_nomem(err);
 }
 
-static void compare_crcs(struct payload *p)
+static void compare_crcs(struct fp8q_payload *p)
 {
     for (size_t i = 0; i < p->n_items; i++) {
         const struct item *item = &p->items[i];
@@ -273,7 +306,7 @@ static void compare_crcs(struct payload *p)
     }
 }
 
-static int report_payload(struct payload *p, struct fp8q_error *err)
+static int report_payload(struct fp8q_payload *p, struct fp8q_error *err)
 {
     struct fp8q_verify_report *r = p->report;
     if (r->ours) {
@@ -287,13 +320,17 @@ static int report_payload(struct payload *p, struct fp8q_error *err)
     return r->ours && p->plain_rounding ? fp8q_verify_report_add(r, &p->block_max, err) : FP8Q_OK;
 }
 
-int fp8q_verify_payload(struct fp8q_verify_report *report, const struct fp8q_verify_options *o,
-                        struct fp8q_error *err)
+int fp8q_payload_open(struct fp8q_verify_report *report, const struct fp8q_verify_options *o,
+                      struct fp8q_payload **payload_out, struct fp8q_error *err)
 {
     const struct fp8q_json *quant = fp8q_json_get(report->ckpt->config, "quantization_config");
     const char *rounding =
         fp8q_json_string(fp8q_json_path(report->manifest.json, "rounding.method"), "");
-    struct payload p = {
+    struct fp8q_payload *p = malloc(sizeof(*p));
+    *payload_out = p;
+    if (!p)
+        return fp8q_fail_nomem(err);
+    *p = (struct fp8q_payload){
         .report = report,
         .options = o,
         .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -313,17 +350,32 @@ int fp8q_verify_payload(struct fp8q_verify_report *report, const struct fp8q_ver
         .pow2 = {.id = "scale-pow2", .status = FP8Q_CHECK_FAIL, .limit = "powers of two"},
         .tensor_crc = {
             .id = "tensor-crc", .status = FP8Q_CHECK_FAIL, .limit = "each tensor as written"}};
-    int status = open_payload(&p, err);
-    if (status == FP8Q_OK)
-        status = fp8q_pool_run(o->threads, p.n_tasks, run_task, &p, err);
-    if (status == FP8Q_OK)
-        status = report_payload(&p, err);
-    for (unsigned i = 0; p.workers && i < o->threads; i++)
-        fp8q_weights_reset(&p.workers[i].weights);
-    fp8q_files_reset(&p.files);
-    free(p.workers);
-    free(p.items);
-    free(p.buffers);
-    free(p.crc);
+    int status = open_payload(p, err);
+    if (status != FP8Q_OK) {
+        fp8q_payload_close(p);
+        *payload_out = NULL;
+    }
     return status;
+}
+
+int fp8q_payload_finish(struct fp8q_payload *p, struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_pool_run(p->options->threads, p->n_tasks, run_task, p, err));
+    return report_payload(p, err);
+}
+
+void fp8q_payload_close(struct fp8q_payload *p)
+{
+    if (!p)
+        return;
+    for (unsigned i = 0; p->workers && i < p->options->threads; i++)
+        fp8q_weights_reset(&p->workers[i].weights);
+    fp8q_files_reset(&p->files);
+    free(p->workers);
+    free(p->items);
+    free(p->item_of);
+    free(p->buffers);
+    free(p->crc);
+    free(p->looked_at);
+    free(p);
 }

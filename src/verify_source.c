@@ -18,6 +18,11 @@
 #include "verify.h"
 #include "weights.h"
 
+enum { MOST_BLOCKS = 1024 }; /* of a panel */
+#define CHUNK_BYTES                                                                                \
+    ((uint64_t)256 << 10) /* of the source: with its codes it stays in the cache                   \
+                           */
+
 /* What one stripe found out.  */
 struct stripe_sums {
     double w2, d2;
@@ -31,6 +36,7 @@ struct worker {
 
 struct check {
     struct fp8q_verify_report *report;
+    struct fp8q_payload *payload;
     const struct fp8q_verify_options *options;
     const struct fp8q_plan *plan;
     struct fp8q_files sources, outputs;
@@ -129,6 +135,7 @@ static int check_kept(struct check *c, struct worker *w, const struct fp8q_piece
     char *a = w->memory, *b = w->memory + FP8Q_COPY_BYTES;
     FP8Q_TRY(fp8q_pread(src_fd, a, n, s->offset + at, c->plan->ckpt->shards[s->shard].path, err));
     FP8Q_TRY(fp8q_pread(dst_fd, b, n, t->offset + at, c->report->ckpt->shards[t->shard].path, err));
+    FP8Q_TRY(fp8q_payload_look(c->payload, (unsigned)(w - c->workers), t, at, b, n, err));
     if (memcmp(a, b, n) == 0)
         return FP8Q_OK;
     size_t i = 0;
@@ -163,77 +170,104 @@ struct panel {
     uint64_t n_cols;
 };
 
-static float expected_scale(const struct check *c, const struct panel *v, uint64_t col, uint64_t n,
-                            uint32_t row, uint32_t n_rows, bool *finite)
-{
-    size_t size = v->from == FP8Q_FLOAT_F32 ? 4 : 2;
-    uint32_t bits = 0;
-    float amax;
-    for (uint32_t r = row; r < row + n_rows; r++) {
-        uint32_t b = c->options->kernel->amax_bits[v->from](
-            v->values + (r * v->n_cols + col) * size, (size_t)n);
-        bits = b > bits ? b : bits;
-    }
-    *finite = fp8q_amax_value(v->from, bits, &amax);
-    return *finite ? fp8q_scale(amax, c->plan->options.scale_fmt) : 1.0f;
-}
-
+/* Where a scale of @n_rows x n elements at (@row, @col) of the panel comes from.  */
 static void check_scale(struct check *c, const struct fp8q_piece *p, const struct panel *v,
-                        uint64_t rank, uint64_t col, uint64_t n, uint32_t row, uint32_t n_rows,
-                        float stored)
+                        uint64_t rank, uint64_t col, uint32_t row, uint32_t amax_bits, float stored)
 {
-    bool finite;
-    if (!c->same_rules || p->scheme == FP8Q_SCHEME_TENSOR ||
-        (p->scheme == FP8Q_SCHEME_CHANNEL && v->n_cols != p->n_cols))
-        return;
-    float scale = expected_scale(c, v, col, n, row, n_rows, &finite);
-    if (!finite)
+    float amax;
+    if (!fp8q_amax_value(v->from, amax_bits, &amax)) {
         note(c, &c->bound, rank, c->plan->tensors[p->output].name,
              "the source is not finite near [%llu, %llu]", v->row + row, v->col + col);
-    else if (memcmp(&scale, &stored, sizeof(scale)) != 0)
+        return;
+    }
+    float scale = fp8q_scale(amax, c->plan->options.scale_fmt);
+    if (memcmp(&scale, &stored, sizeof(scale)) != 0)
         note(c, &c->scales, rank, c->plan->tensors[p->scale].name,
              "scale of the block at [%llu, %llu] is not what the source gives", v->row + row,
              v->col + col);
 }
 
 static void check_codes(struct check *c, const struct fp8q_piece *p, const struct panel *v,
-                        uint64_t rank, uint64_t col, uint64_t n, uint32_t row, uint32_t n_rows,
-                        float scale, struct fp8q_error_sums *sums)
+                        uint64_t rank, uint64_t col, uint64_t n, uint32_t r, float scale,
+                        struct fp8q_error_sums *sums)
 {
     const struct fp8q_kernel *k = c->options->kernel;
     size_t size = v->from == FP8Q_FLOAT_F32 ? 4 : 2;
     const char *name = c->plan->tensors[p->output].name;
     bool compensated = c->compensated[p - c->plan->pieces];
-    for (uint32_t r = row; r < row + n_rows; r++) {
-        size_t at = (size_t)(r * v->n_cols + col);
-        if (c->same_rules && !compensated) {
-            k->encode[v->from](v->again, v->values + at * size, (size_t)n, scale);
-            if (memcmp(v->again, v->codes + at, (size_t)n) != 0)
-                note(c, &c->codes, rank, name,
-                     "codes of row %llu from column %llu on are not what the source gives",
-                     v->row + r, v->col + col);
-        }
-        size_t beyond = k->check[v->from](v->values + at * size, v->codes + at, (size_t)n, scale,
-                                          c->factor, sums);
-        if (beyond && !compensated)
-            note(c, &c->bound, rank, name, "row %llu near column %llu is beyond the bound",
-                 v->row + r, v->col + col);
+    size_t at = (size_t)(r * v->n_cols + col);
+    if (c->same_rules && !compensated) {
+        k->encode[v->from](v->again, v->values + at * size, (size_t)n, scale);
+        if (memcmp(v->again, v->codes + at, (size_t)n) != 0)
+            note(c, &c->codes, rank, name,
+                 "codes of row %llu from column %llu on are not what the source gives", v->row + r,
+                 v->col + col);
+    }
+    size_t beyond =
+        k->check[v->from](v->values + at * size, v->codes + at, (size_t)n, scale, c->factor, sums);
+    if (beyond && !compensated)
+        note(c, &c->bound, rank, name, "row %llu near column %llu is beyond the bound", v->row + r,
+             v->col + col);
+}
+
+/* Rows [@first, @first + @n) of the panel, in memory order, while they are in the cache.  @amax: of
+ * each block of columns so far.  */
+static void check_rows(struct check *c, struct worker *w, const struct fp8q_piece *p,
+                       const struct panel *v, uint64_t rank, uint32_t first, uint32_t n,
+                       uint32_t *amax, struct fp8q_error_sums *sums)
+{
+    const struct fp8q_kernel *k = c->options->kernel;
+    size_t row_bytes = (size_t)v->n_cols * (v->from == FP8Q_FLOAT_F32 ? 4 : 2);
+    uint64_t step = w->output.scaling == FP8Q_SCALING_BLOCK ? FP8Q_BLOCK : v->n_cols;
+    bool of_rows = c->same_rules && p->scheme == FP8Q_SCHEME_CHANNEL && v->n_cols == p->n_cols;
+    uint32_t of_chunk[MOST_BLOCKS];
+    if (c->same_rules && p->scheme == FP8Q_SCHEME_BLOCK) {
+        struct fp8q_stripe chunk = {v->values + first * row_bytes, v->from, n, v->n_cols};
+        fp8q_stripe_amax(k, &chunk, of_chunk);
+        for (uint64_t i = 0; i < fp8q_ceil_div(v->n_cols, FP8Q_BLOCK); i++)
+            amax[i] = of_chunk[i] > amax[i] ? of_chunk[i] : amax[i];
+    }
+    for (uint32_t r = first; r < first + n; r++) {
+        if (of_rows)
+            check_scale(c, p, v, rank, 0, r,
+                        k->amax_bits[v->from](v->values + r * row_bytes, (size_t)v->n_cols),
+                        fp8q_weights_scale(&w->output, v->row + r, v->col));
+        for (uint64_t col = 0; col < v->n_cols; col += step)
+            check_codes(c, p, v, rank, col, v->n_cols - col < step ? v->n_cols - col : step, r,
+                        fp8q_weights_scale(&w->output, v->row + r, v->col + col), sums);
     }
 }
 
-static void check_panel(struct check *c, struct worker *w, const struct fp8q_piece *p,
-                        const struct panel *v, uint64_t rank, struct fp8q_error_sums *sums)
+/* Reads a panel and checks it on the way.  @raw: as in the source; @wide: decoded, or NULL.  */
+static int check_panel(struct check *c, struct worker *w, const struct fp8q_piece *p,
+                       const struct panel *v, uint64_t rank, int src_fd, int dst_fd, char *raw,
+                       float *wide, struct fp8q_error_sums *sums, struct fp8q_error *err)
 {
-    bool block = w->output.scaling == FP8Q_SCALING_BLOCK;
-    uint32_t row_step = w->output.scaling == FP8Q_SCALING_ROW ? 1 : v->n_rows;
-    uint64_t col_step = block ? FP8Q_BLOCK : v->n_cols;
-    for (uint32_t row = 0; row < v->n_rows; row += row_step)
-        for (uint64_t col = 0; col < v->n_cols; col += col_step) {
-            uint64_t n = v->n_cols - col < col_step ? v->n_cols - col : col_step;
-            float scale = fp8q_weights_scale(&w->output, v->row + row, v->col + col);
-            check_scale(c, p, v, rank, col, n, row, row_step, scale);
-            check_codes(c, p, v, rank, col, n, row, row_step, scale, sums);
-        }
+    const struct fp8q_tensor *s = &c->plan->ckpt->tensors[p->source], *t = c->tensors[p->output];
+    uint64_t in = fp8q_dtype_bits(s->dtype) / 8, rows = CHUNK_BYTES / (v->n_cols * in) + 1;
+    uint32_t amax[MOST_BLOCKS] = {0};
+    for (uint32_t r = 0, n; r < v->n_rows; r += n) {
+        n = v->n_rows - r < rows ? v->n_rows - r : (uint32_t)rows;
+        FP8Q_TRY(read_rows(src_fd, raw + r * v->n_cols * in, s, p->n_cols,
+                           p->first_row + v->row + r, n, v->col, v->n_cols,
+                           c->plan->ckpt->shards[s->shard].path, err));
+        FP8Q_TRY(read_rows(dst_fd, (char *)v->codes + r * v->n_cols, t, p->n_cols, v->row + r, n,
+                           v->col, v->n_cols, c->report->ckpt->shards[t->shard].path, err));
+        if (wide)
+            fp8q_weights_decode(&w->source, c->options->kernel, p->first_row + v->row + r, n,
+                                v->col, v->n_cols, (const uint8_t *)raw + r * v->n_cols * in,
+                                wide + r * v->n_cols);
+        check_rows(c, w, p, v, rank, r, n, amax, sums);
+    }
+    if (v->n_cols == p->n_cols)
+        FP8Q_TRY(fp8q_payload_look(c->payload, (unsigned)(w - c->workers), t, v->row * v->n_cols,
+                                   v->codes, (size_t)(v->n_rows * v->n_cols), err));
+    if (!c->same_rules || p->scheme != FP8Q_SCHEME_BLOCK)
+        return FP8Q_OK;
+    for (uint64_t col = 0; col < v->n_cols; col += FP8Q_BLOCK)
+        check_scale(c, p, v, rank, col, 0, amax[col / FP8Q_BLOCK],
+                    fp8q_weights_scale(&w->output, v->row, v->col + col));
+    return FP8Q_OK;
 }
 
 /* Compensated codes give up the bound of single elements for a smaller output error.  What holds is
@@ -297,7 +331,7 @@ static char *aligned(char *p)
 static int check_quantized(struct check *c, struct worker *w, const struct fp8q_piece *p,
                            uint64_t rank, int src_fd, int dst_fd, struct fp8q_error *err)
 {
-    const struct fp8q_tensor *s = &c->plan->ckpt->tensors[p->source], *t = c->tensors[p->output];
+    const struct fp8q_tensor *s = &c->plan->ckpt->tensors[p->source];
     uint64_t first = (rank - p->first_stripe) * FP8Q_BLOCK, left = p->n_rows - first;
     struct panel v = {.n_rows = (uint32_t)(left < FP8Q_BLOCK ? left : FP8Q_BLOCK), .row = first};
     bool decodes = !fp8q_float_of(s->dtype, &v.from);
@@ -307,6 +341,12 @@ static int check_quantized(struct check *c, struct worker *w, const struct fp8q_
     bool compensated = c->compensated[p - c->plan->pieces];
     bool derives = compensated && c->derives;
     width = width < p->n_cols && !derives ? width : p->n_cols;
+    if (width > MOST_BLOCKS * FP8Q_BLOCK && derives)
+        return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "too-wide",
+                         "tensor \"%s\": error compensation ends before %llu columns", s->name,
+                         (unsigned long long)width);
+    if (width > MOST_BLOCKS * FP8Q_BLOCK)
+        width = MOST_BLOCKS * FP8Q_BLOCK;
     float *wide = (float *)(void *)w->memory;
     char *raw = w->memory + (decodes ? FP8Q_BLOCK * width * 4 : 0);
     uint8_t *codes = (uint8_t *)raw + FP8Q_BLOCK * width * in;
@@ -316,14 +356,8 @@ static int check_quantized(struct check *c, struct worker *w, const struct fp8q_
     v.values = decodes ? w->memory : raw;
     for (v.col = 0; v.col < p->n_cols; v.col += width) {
         v.n_cols = p->n_cols - v.col < width ? p->n_cols - v.col : width;
-        FP8Q_TRY(read_rows(src_fd, raw, s, p->n_cols, p->first_row + first, v.n_rows, v.col,
-                           v.n_cols, c->plan->ckpt->shards[s->shard].path, err));
-        FP8Q_TRY(read_rows(dst_fd, codes, t, p->n_cols, first, v.n_rows, v.col, v.n_cols,
-                           c->report->ckpt->shards[t->shard].path, err));
-        if (decodes)
-            fp8q_weights_decode(&w->source, c->options->kernel, p->first_row + first, v.n_rows,
-                                v.col, v.n_cols, (const uint8_t *)raw, wide);
-        check_panel(c, w, p, &v, rank, &sums);
+        FP8Q_TRY(
+            check_panel(c, w, p, &v, rank, src_fd, dst_fd, raw, decodes ? wide : NULL, &sums, err));
         if (derives) {
             char *more = aligned((char *)v.again + FP8Q_BLOCK * width);
             FP8Q_TRY(derive_compensated(c, p, &v, rank, w, (float *)(void *)more,
@@ -546,11 +580,13 @@ static void close_check(struct check *c)
 }
 
 int fp8q_verify_source(struct fp8q_verify_report *report, const struct fp8q_verify_options *o,
-                       struct fp8q_warnings *warnings, struct fp8q_error *err)
+                       struct fp8q_payload *payload, struct fp8q_warnings *warnings,
+                       struct fp8q_error *err)
 {
     FP8Q_TRY(make_plan(report, o, warnings, err));
     struct check c = {
         .report = report,
+        .payload = payload,
         .options = o,
         .plan = report->plan,
         .same_rules = report->ours,

@@ -379,11 +379,13 @@ static const char deepseek_config[] =
     "  \"num_key_value_heads\": 128,\n  \"moe_intermediate_size\": 2048,\n  \"num_hidden_layers\": "
     "61\n}\n";
 
+/* Below 100 MB the layers are small ones, or one would be more than all.  */
 static void llama(struct maker *m, uint64_t megabytes)
 {
-    uint64_t layer = 2 * (2 * 2048 * 2048 + 2 * 256 * 2048 + 3 * 2048 * 5632ULL);
+    uint64_t hidden = megabytes < 100 ? 256 : 2048, kv = 256, inner = hidden * 11 / 4;
+    uint64_t layer = 2 * (2 * hidden * hidden + 2 * kv * hidden + 3 * hidden * inner);
     uint64_t layers = megabytes * 1000000 / layer;
-    decoder(m, "model.", layers ? layers : 1, 2048, 256, 5632, 256, false);
+    decoder(m, "model.", layers ? layers : 1, hidden, kv, inner, 256, false);
 }
 
 int main(int argc, char **argv)

@@ -18,6 +18,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_cmd_drift,
     &cli_cmd_sweep,
     &cli_cmd_gate,
+    &cli_cmd_bench,
     NULL,
 };
 /* clang-format on */
