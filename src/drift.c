@@ -86,8 +86,8 @@ static int falling(const void *a, const void *b)
 /* Value that the @top largest reach.  */
 static double threshold(const double *x, uint64_t n, uint64_t top, double *work)
 {
-    memcpy(work, x, n * sizeof(*x));
-    qsort(work, n, sizeof(*work), falling);
+    memcpy(work, x, (size_t)n * sizeof(*x));
+    qsort(work, (size_t)n, sizeof(*work), falling);
     return work[top - 1];
 }
 

@@ -5,7 +5,7 @@
 #include "error.h"
 
 #include <errno.h>
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,9 @@
 #undef fp8q_fail_nomem
 #endif
 
-static volatile sig_atomic_t cancel_requested;
+/* Set by a signal handler and read by all threads, so both lock-free and atomic.  */
+static _Atomic int cancel_requested;
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a signal handler must not take a lock");
 
 static void fill(struct fp8q_error *err, enum fp8q_status status, const char *id, const char *fmt,
                  va_list args)

@@ -36,8 +36,8 @@ size_t fp8q_group_tokens(const struct fp8q_model *m, const struct fp8q_inputs *i
                       2 * m->intermediate + widest(m) + m->head_dim;
     uint64_t tokens = bytes / (4 * floats);
     for (size_t i = 0; i < inputs->n_samples; i++)
-        tokens = larger(tokens, inputs->samples[i].n_tokens);
-    return tokens < inputs->n_tokens ? tokens : (size_t)inputs->n_tokens;
+        tokens = larger((size_t)tokens, inputs->samples[i].n_tokens);
+    return tokens < inputs->n_tokens ? (size_t)tokens : (size_t)inputs->n_tokens;
 }
 
 int fp8q_forward_open(struct fp8q_forward *fw_out, const struct fp8q_model *m, unsigned n_threads,

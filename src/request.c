@@ -91,11 +91,13 @@ void fp8q_request_write(const struct fp8q_request *r, const char *key, struct fp
     fp8q_jsonw_close(w, '}');
 }
 
-static bool read_strings(const struct fp8q_json *list, const char ***items_out, size_t *n_out)
+static bool read_strings(const struct fp8q_json *list, const char ***items_out, size_t *n_out,
+                         bool *no_memory)
 {
     const char **items = fp8q_array(fp8q_json_count(list), sizeof(*items));
     *items_out = items;
     *n_out = 0;
+    *no_memory = !items;
     if (!items || !fp8q_json_is_array(list))
         return false;
     for (const struct fp8q_json *i = fp8q_json_first(list); i; i = fp8q_json_next(i)) {
@@ -110,7 +112,7 @@ int fp8q_request_parse(const struct fp8q_json *json, struct fp8q_request *r, str
 {
     *r = (struct fp8q_request){0};
     const char *to = fp8q_json_string(fp8q_json_get(json, "dequantize"), NULL);
-    bool ok = true;
+    bool ok = true, no_memory = false;
     r->source = fp8q_json_string(fp8q_json_get(json, "source"), NULL);
     r->dequantize = to != NULL;
     if (to) {
@@ -123,8 +125,8 @@ int fp8q_request_parse(const struct fp8q_json *json, struct fp8q_request *r, str
              fp8q_parse_scales(WORD("scales"), &r->scales) &&
              fp8q_parse_scale_fmt(WORD("scale_fmt"), &r->scale_fmt) &&
              fp8q_parse_ragged(WORD("ragged"), &r->ragged) &&
-             read_strings(fp8q_json_get(json, "ignore"), &r->ignore, &r->n_ignore) &&
-             read_strings(fp8q_json_get(json, "include"), &r->include, &r->n_include) &&
+             read_strings(fp8q_json_get(json, "ignore"), &r->ignore, &r->n_ignore, &no_memory) &&
+             read_strings(fp8q_json_get(json, "include"), &r->include, &r->n_include, &no_memory) &&
              fp8q_json_uint(fp8q_json_get(json, "tp"), &r->tp);
         r->no_default_ignore = FLAG("no_default_ignore");
         r->allow_unmatched = FLAG("allow_unmatched");
@@ -141,6 +143,8 @@ int fp8q_request_parse(const struct fp8q_json *json, struct fp8q_request *r, str
     if (ok)
         return FP8Q_OK;
     fp8q_request_reset(r);
+    if (no_memory)
+        return fp8q_fail_nomem(err);
     return fp8q_fail(err, FP8Q_E_FORMAT, "request", "the options of a conversion cannot be read");
 }
 

@@ -102,7 +102,7 @@ static int block_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
     struct fp8q_site_block *block = &job->site->blocks[task];
     double *work = job->work + worker * WORK_DOUBLES;
     float *fit = job->fit + task * FP8Q_MOMENTS;
-    size_t n = (size_t)job->site->n_cols - task * FP8Q_BLOCK;
+    size_t n = (size_t)(job->site->n_cols - task * FP8Q_BLOCK);
     (void)err;
     n = n < FP8Q_BLOCK ? n : FP8Q_BLOCK;
     prepare(fit, n, block->order_fit, block->factors_fit, work);

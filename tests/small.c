@@ -72,11 +72,11 @@ static void write_shard(const char *path, unsigned shard, uint64_t seed)
         at += size;
     }
     must(fp8q_st_emit(entries, n, pairs, 1, 0, &file, &err), &err);
-    uint16_t *values = malloc(at);
+    uint16_t *values = malloc((size_t)at);
     if (!values)
         exit(70);
     fill(values, at / 2, &seed);
-    fp8q_text_add(&file, (const char *)values, at);
+    fp8q_text_add(&file, (const char *)values, (size_t)at);
     must(fp8q_write_file(path, file.data, file.len, &err), &err);
     fp8q_text_reset(&file);
     free(values);

@@ -15,7 +15,7 @@ for target in build/fuzz/tests/fuzz/fuzz_*; do
     echo "$name: $seconds s"
     dict=
     [ ! -f "tests/fuzz/${name#fuzz_}.dict" ] || dict=-dict=tests/fuzz/${name#fuzz_}.dict
-    "$target" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=20 -artifact_prefix="$work/" $dict \
+    "$target" -max_total_time="$seconds" -print_final_stats=1 -rss_limit_mb=2048 -timeout=20 -artifact_prefix="$work/" $dict \
         "$work" "$seeds" >"$work.log" 2>&1 || { tail -n 30 "$work.log"; exit 1; }
     grep -E '^Done|stat::number_of_executed' "$work.log" || true
 done

@@ -12,8 +12,10 @@ cd "$(dirname "$0")/.."
 jobs=${JOBS:-2}
 here=$PWD
 UNIT='test_(base|block|kernels|json|safetensors|checkpoint|select)$'
-# The names of the tests run everywhere; the rest of the suite needs the machine's own tools.
-reference=
+# These run everywhere; the rest of the suite needs the machine's own tools.
+cmake --preset release >/dev/null
+cmake --build build/release -j"$jobs" --target fp8q >build/release.log 2>&1 || { tail build/release.log; exit 1; }
+reference=$(tools/digest.sh -- "$here/build/release/fp8q")
 rows=build/portability.txt
 mkdir -p build
 : >"$rows"
@@ -33,7 +35,7 @@ configure() { # NAME CMAKE-OPTION...
     }
 }
 
-# Unit tests, then the digest of the outputs against that of the first build.
+# Unit tests, then the digest of the outputs against that of the release build.
 check() { # NAME COMMAND...
     name=$1
     shift
@@ -45,7 +47,6 @@ check() { # NAME COMMAND...
         note "$name" "A CONVERSION FAILS"
         return 1
     }
-    [ -n "$reference" ] || reference=$digest
     [ "$digest" = "$reference" ] || {
         note "$name" "OTHER BYTES: $digest"
         return 1
@@ -58,11 +59,12 @@ native() { # NAME COMPILER FLAGS
         check "$1" "$here/build/port-$1/fp8q"
 }
 
+# The library is clean with -Wshorten-64-to-32, some tests are not: no -Werror here.
 i386() {
     root=$(tools/sysroot.sh i386)
     lib=$root/lib/i386-linux-gnu:$root/usr/lib/i386-linux-gnu
     PKG_CONFIG_LIBDIR=$root/usr/lib/i386-linux-gnu/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root configure i386 \
-        -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang -DCMAKE_SYSTEM_NAME=Linux \
+        -DFP8Q_WERROR=OFF -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang -DCMAKE_SYSTEM_NAME=Linux \
         -DCMAKE_SYSTEM_PROCESSOR=i686 -DCMAKE_CROSSCOMPILING_EMULATOR=/usr/bin/env \
         -DCMAKE_C_FLAGS="--target=i686-linux-gnu --sysroot=$root -msse2 -mfpmath=sse -Wno-unused-command-line-argument" \
         -DCMAKE_EXE_LINKER_FLAGS="-Wl,--dynamic-linker=$root/lib/ld-linux.so.2 -Wl,-rpath,$lib" &&
@@ -78,17 +80,20 @@ aarch64() {
         -DCMAKE_EXE_LINKER_FLAGS="--sysroot=$root -Wl,-rpath-link,$root/lib/aarch64-linux-gnu" || return 1
     FP8Q_REQUIRE_KERNELS=scalar,neon check aarch64 qemu-aarch64 -L "$root" "$here/build/port-aarch64/fp8q" || return 1
     digest=$(tools/digest.sh --kernel scalar -- qemu-aarch64 -L "$root" "$here/build/port-aarch64/fp8q")
-    [ -z "$reference" ] || [ "$digest" = "$reference" ] || { note aarch64 "scalar: OTHER BYTES"; return 1; }
+    [ "$digest" = "$reference" ] || { note aarch64 "scalar: OTHER BYTES"; return 1; }
 }
 
-# The libraries are not packaged for musl: they are compiled here from the sources that Debian ships.
+# Debian packages none of the libraries for musl: whoever wants this puts them into build/musl.
 musl() {
     command -v musl-gcc >/dev/null || { note musl "not tried: no musl-gcc (apt-get install musl-tools)"; return 0; }
-    tools/musl.sh "$here/build/musl" >build/port-musl.log 2>&1 || { note musl "LIBRARIES DO NOT BUILD"; return 1; }
+    [ -d build/musl/lib/pkgconfig ] || {
+        note musl "not tried: needs static cJSON, zlib, libdeflate, PCRE2 and utf8proc for musl in build/musl"
+        return 0
+    }
     PKG_CONFIG_LIBDIR=$here/build/musl/lib/pkgconfig configure musl -DCMAKE_BUILD_TYPE=Release -DFP8Q_TESTS=OFF \
         -DCMAKE_C_COMPILER=musl-gcc -DCMAKE_EXE_LINKER_FLAGS=-static -DCMAKE_POSITION_INDEPENDENT_CODE=OFF || return 1
     digest=$(tools/digest.sh -- "$here/build/port-musl/fp8q")
-    [ "$digest" = "${reference:-$digest}" ] && note musl "static, same outputs" || { note musl "OTHER BYTES"; return 1; }
+    [ "$digest" = "$reference" ] && note musl "static, same outputs" || { note musl "OTHER BYTES"; return 1; }
 }
 
 # Only the preprocessor and the assertion are asked, so no big-endian library is needed.

@@ -7,23 +7,35 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cli.h"
 
 /* The first signal asks the library to stop, so that it removes what it began; the program then
- * dies of that signal, as a shell expects.  A second one kills at once.  */
-static volatile sig_atomic_t caught_signal;
+ * dies of that signal, as a shell expects.  A later one kills at once; not one within the next
+ * second or two, since timeout(1) and others signal a process and then its whole group.  */
+static volatile sig_atomic_t caught_signal, caught_at;
 
 static void on_signal(int number)
 {
-    caught_signal = number;
+    struct timespec now = {0};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (caught_signal && (sig_atomic_t)now.tv_sec - caught_at > 1) {
+        signal(number, SIG_DFL);
+        raise(number); /* blocked until this handler returns */
+        return;
+    }
+    if (!caught_signal) {
+        caught_signal = number;
+        caught_at = (sig_atomic_t)now.tv_sec;
+    }
     fp8q_cancel();
 }
 
 static void install_handlers(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = on_signal};
     const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++) {

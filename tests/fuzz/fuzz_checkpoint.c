@@ -77,13 +77,21 @@ static void convert(void)
     fp8q_ckpt_close(ckpt);
 }
 
+static char *made;
+
+static void clean_up(void)
+{
+    (void)fp8q_remove_tree(made, NULL);
+}
+
 static void prepare(void)
 {
     static char dir[] = "/dev/shm/fp8q-fuzz-XXXXXX", other[] = "/tmp/fp8q-fuzz-XXXXXX";
-    char *made = mkdtemp(dir);
+    made = mkdtemp(dir);
     if (!made)
         made = mkdtemp(other);
     FUZZ_REQUIRE(made);
+    atexit(clean_up);
     source = fp8q_join(made, "source");
     output = fp8q_join(made, "output");
     small_dir(source, 7);

@@ -18,13 +18,23 @@
 #include "record.h"
 #include "stream.h"
 
+static char *made;
+
+static void clean_up(void)
+{
+    (void)fp8q_remove_tree(made, NULL);
+}
+
 static const char *scratch(void)
 {
     static char dir[] = "/dev/shm/fp8q-fuzz-XXXXXX", other[] = "/tmp/fp8q-fuzz-XXXXXX";
-    static char *made;
-    if (!made && !(made = mkdtemp(dir)))
+    if (made)
+        return made;
+    made = mkdtemp(dir);
+    if (!made)
         made = mkdtemp(other);
     FUZZ_REQUIRE(made);
+    atexit(clean_up);
     return made;
 }
 
