@@ -213,7 +213,8 @@ int fp8q_weights_read(const struct fp8q_weights *w, const struct fp8q_kernel *ke
 {
     uint64_t size = fp8q_dtype_bits(w->tensor->dtype) / 8;
     size_t n = (size_t)(n_rows * w->n_cols);
-    FP8Q_TRY(fp8q_ckpt_read(w->ckpt, w->tensor, row * w->n_cols * size, raw, n * (size_t)size, err));
+    FP8Q_TRY(
+        fp8q_ckpt_read(w->ckpt, w->tensor, row * w->n_cols * size, raw, n * (size_t)size, err));
     if (w->scaling == FP8Q_SCALING_NONE)
         kernel->to_f32[w->from](out, raw, n);
     else

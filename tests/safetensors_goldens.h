@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * safetensors_goldens.h - headers as the official writer makes them (Python package safetensors
- * 0.8.0, serialize()), in hex, with the input that gives them.  Included by test_safetensors.c only.
+ * 0.8.0, serialize()), in hex, with the input that gives them.  Included by test_safetensors.c
+ * only.
  */
 /* clang-format off */
 static const struct golden goldens[] = {

@@ -15,7 +15,9 @@ static void shown_text_is_safe_on_a_terminal(void **state)
     assert_string_equal(fp8q_show(&shown, "model.layers.0"), "model.layers.0");
     assert_string_equal(fp8q_show(&shown, "a\x1b[31m\"\\\n\x7f"), "a\\x1b[31m\\x22\\x5c\\x0a\\x7f");
     assert_string_equal(fp8q_show(&shown, "caf\xc3\xa9"), "caf\xc3\xa9");
-    assert_string_equal(fp8q_show(&shown, "\xe2\x80\xae" "x\xff"), "\\u{202e}x\\xff");
+    assert_string_equal(fp8q_show(&shown, "\xe2\x80\xae"
+                                          "x\xff"),
+                        "\\u{202e}x\\xff");
     char longer[1000];
     memset(longer, 'x', sizeof(longer));
     fp8q_show_n(&shown, longer, sizeof(longer));
@@ -26,8 +28,8 @@ static void shown_text_is_safe_on_a_terminal(void **state)
 static void utf8_refuses_what_is_no_scalar_value(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\x80",
-                                      "\xff", "\xf0\x80\x80\x80"};
+    static const char *const bad[] = {"\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82",
+                                      "\x80",     "\xff",         "\xf0\x80\x80\x80"};
     uint32_t cp;
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
         assert_int_equal(fp8q_utf8_decode(bad[i], strlen(bad[i]), &cp), 0);
@@ -96,7 +98,8 @@ static void pool_runs_each_task_once_and_reports_the_lowest_failure(void **state
     struct tally none = {.fail_from = 0};
     assert_ok(fp8q_pool_run(4, 0, tally_task, &none, &err), &err);
     fp8q_cancel();
-    assert_failed(fp8q_pool_run(4, 10, tally_task, &none, &err), FP8Q_E_CANCELLED, &err, "cancelled");
+    assert_failed(fp8q_pool_run(4, 10, tally_task, &none, &err), FP8Q_E_CANCELLED, &err,
+                  "cancelled");
     fp8q_cancel_reset();
 }
 

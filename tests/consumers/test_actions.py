@@ -105,6 +105,8 @@ class Written(Case):
 
     def test_resharded(self):
         for name in self.each():
+            if name == "bare-file": # one file has one shard: an error, see tests/cli/bad_input.sh
+                continue
             out = output_of(name, "--max-shard-size", "300kB")
             self.check_tensors(name, out)
             self.check_files(out)

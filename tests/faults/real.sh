@@ -109,7 +109,7 @@ for signal in INT:130 TERM:143 HUP:129; do
         tries=$((tries + 1)) code=0
         [ $tries -le 20 ] || fail "${signal%:*}: status $code, expected ${signal#*:}"
         rm -f dst*
-        timeout --preserve-status -s "${signal%:*}" "0.$((tries % 4 + 1))" \
+        timeout --preserve-status -s "${signal%:*}" "0.0$((tries % 9 + 1))" \
             "$fp8q" quantize -q large.safetensors dst.safetensors --threads 1 2>err.txt || code=$?
     done
     nothing_left .
