@@ -193,7 +193,14 @@ static int read_sites(struct fp8q_calib *c, struct fp8q_error *err)
 
 int fp8q_calib_open(const char *path, struct fp8q_calib *calib_out, struct fp8q_error *err)
 {
+    struct stat st;
+    struct fp8q_shown shown;
+    bool there;
     *calib_out = (struct fp8q_calib){0};
+    FP8Q_TRY(fp8q_stat(path, &st, &there, err));
+    if (!there)
+        return fp8q_fail(err, FP8Q_E_EVIDENCE, "calibration-missing",
+                         "%s: no such calibration file", fp8q_show(&shown, path));
     FP8Q_TRY(fp8q_ckpt_open(path, &calib_out->file, NULL, err));
     int status = calib_out->file->is_dir
                      ? fp8q_fail(err, FP8Q_E_ARG, "calibration", "%s: expected one file", path)

@@ -147,9 +147,13 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
     for (int i = 0; i < FP8Q_EVAL_N_ROWS; i++)
         if (e->rows[i].tokens > 0)
             print_row(cli, names[i], &e->rows[i]);
-    if (f->nll_tokens > 0)
-        cli_print(cli, "perplexity: source %.5f, output %.5f (dlnPPL %+.5f +- %.5f)\n",
-                  f->ppl_source, f->ppl_output, f->dlnppl, f->dlnppl_se);
+    if (f->nll_tokens > 0) {
+        char spread[32] = ""; /* one sample has none */
+        if (isfinite(f->dlnppl_se))
+            snprintf(spread, sizeof(spread), " +- %.5f", f->dlnppl_se);
+        cli_print(cli, "perplexity: source %.5f, output %.5f (dlnPPL %+.5f%s)\n", f->ppl_source,
+                  f->ppl_output, f->dlnppl, spread);
+    }
     if (e->rows[FP8Q_EVAL_ACTIVATIONS].tokens > 0 && f->kld > 0)
         cli_print(cli,
                   "dynamic activation quantization alone costs %.0f %% of the KLD: a floor for any "

@@ -1,0 +1,21 @@
+# eval, calibrate, drift and sweep on small inputs.
+model=data/checkpoints/llama-untied
+SOURCE_DATE_EPOCH=1790000000
+export SOURCE_DATE_EPOCH
+run fp8q quantize $model out -q
+run fp8q eval $model out --inputs data/eval/text.inputs.safetensors --decompose --requant-ue8m0 -o eval.json --stack "engine 1"
+grep -o '"created": "[^"]*"' eval.json
+run fp8q eval $model out --inputs data/eval/text.inputs.safetensors -o eval.json
+run fp8q eval $model out --inputs data/eval/text.inputs.safetensors --acts none --samples 1
+run fp8q eval $model data/checkpoints/qwen3 --inputs data/eval/text.inputs.safetensors
+run fp8q eval data/checkpoints/mixtral data/checkpoints/mixtral --inputs data/eval/text.inputs.safetensors
+run fp8q eval $model out
+run fp8q calibrate $model --inputs data/eval/text.inputs.safetensors -o a.calib.safetensors
+run fp8q calibrate $model --inputs data/eval/text.inputs.safetensors -o b.calib.safetensors --samples 1 --no-moments
+run fp8q calibrate --merge a.calib.safetensors --merge b.calib.safetensors -o c.calib.safetensors
+run fp8q drift a.calib.safetensors a.calib.safetensors
+run fp8q drift a.calib.safetensors b.calib.safetensors --max-rms 0.001
+run fp8q drift a.calib.safetensors missing.safetensors
+run fp8q sweep $model --inputs data/eval/text.inputs.safetensors --by kind --budget-bytes 2MB -o keep.txt
+cat keep.txt
+run fp8q quantize $model split -q --ignore-file keep.txt
