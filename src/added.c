@@ -116,7 +116,7 @@ int fp8q_added_init(struct fp8q_added_sets *sets, const struct fp8q_json *list,
 
 static void reset_set(struct fp8q_added *added)
 {
-    for (size_t i = 0; i < added->count; i++)
+    for (size_t i = 0; added->tokens && i < added->count; i++)
         free(added->tokens[i].text);
     free(added->tokens);
 }

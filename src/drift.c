@@ -238,6 +238,7 @@ static int tensor_codes(struct codes_job *job, const struct fp8q_ckpt *ckpt, con
     free(job->areas);
     free(job->changed);
     fp8q_weights_reset(&weights);
+    job->weights = NULL;
     return status;
 }
 

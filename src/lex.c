@@ -445,7 +445,7 @@ static int next_value(struct fp8q_lex *lex, struct level *levels, unsigned *n_le
 {
     while (*n_levels > 0) {
         struct level *level = &levels[*n_levels - 1];
-        struct fp8q_lex_str key;
+        struct fp8q_lex_str key = {0};
         int more = level->object ? fp8q_lex_member(lex, &level->first, &key)
                                  : fp8q_lex_item(lex, &level->first);
         if (more < 0)
@@ -476,7 +476,7 @@ int fp8q_lex_value(struct fp8q_lex *lex, unsigned depth, bool unique_keys)
     struct key_stack stack = {0};
     int status;
     do {
-        struct fp8q_lex_str str;
+        struct fp8q_lex_str str = {0};
         int c = fp8q_lex_peek(lex);
         if (c == '{' || c == '[')
             status = open_level(lex, levels, &n_levels, depth, stack.count);

@@ -14,6 +14,7 @@
  *       many=N          N shards of 33 kB with one tensor each
  *       sparse=N,MB     as shards=N,MB, data sparse (reads as zeros)
  *       vl-3b           Qwen2.5-VL-3B: all headers, data sparse (reads as zeros)
+ *       deepseek-v3-fp8 DeepSeek-V3 as published: FP8 with scales, some 92,000 tensors, data sparse
  *       deepseek-v3     DeepSeek-V3 in BF16: 163 shards, some 46,000 tensors, data sparse
  *
  * Values are about normal(0, 0.02) with some outliers, from a fixed seed: the same bytes
@@ -42,6 +43,7 @@ struct tensor {
 struct maker {
     struct tensor *tensors;
     size_t n, cap, n_shards;
+    bool fp8;                         /* projections are F8_E4M3 with block scales */
     bool sparse, alike;               /* data left out; rows near a line */
     uint64_t shard_limit, shard_used; /* bytes; a new shard begins beyond */
     uint64_t seed;
@@ -82,7 +84,14 @@ static void add(struct maker *m, const char *prefix, const char *name, uint32_t 
 static void matrix(struct maker *m, const char *prefix, const char *name, uint64_t rows,
                    uint64_t cols)
 {
+    char scale[128];
     add(m, prefix, name, 2, rows, cols, 0, 0, 0);
+    if (!m->fp8 || !strstr(name, "_proj") || strstr(name, "eh_proj"))
+        return;
+    m->tensors[m->n - 1].dtype = FP8Q_F8_E4M3;
+    snprintf(scale, sizeof(scale), "%s_scale_inv", name);
+    add(m, prefix, scale, 2, fp8q_ceil_div(rows, 128), fp8q_ceil_div(cols, 128), 0, 0, 0);
+    m->tensors[m->n - 1].dtype = FP8Q_F32;
 }
 
 static void vector(struct maker *m, const char *prefix, const char *name, uint64_t n)
@@ -449,6 +458,11 @@ int main(int argc, char **argv)
         decoder(&m, "model.", 36, 2048, 256, 11008, 151936, true);
         snprintf(config, sizeof(config), vl_config, 2048, 16, 36);
         write_checkpoint(&m, path, config);
+    } else if (strcmp(kind, "deepseek-v3-fp8") == 0) {
+        m.sparse = m.fp8 = true;
+        m.shard_limit = 8440000000; /* counted before it became FP8: the same 163 shards */
+        deepseek(&m);
+        write_checkpoint(&m, path, deepseek_config);
     } else if (strcmp(kind, "deepseek-v3") == 0) {
         m.sparse = true;
         m.shard_limit = 8440000000;

@@ -151,6 +151,7 @@ static int convert(struct cli *cli, const struct words *w, const struct fp8q_pla
     o->overwrite = w->overwrite;
     o->resume = w->resume;
     int status = fp8q_convert(plan, o, &result, &cli->warnings, &cli->error);
+    o->progress = NULL;
     if (status != FP8Q_OK)
         return status;
     cli_progress_clear();

@@ -5,3 +5,7 @@ fp8q quantize --dry-run --json vl | tr ',' '\n' | grep -E '"(source|output|reduc
 make_checkpoint deepseek-v3 ds
 ls ds | grep -c safetensors$
 fp8q quantize --dry-run ds 2>/dev/null | grep -E '^  (tensors|quantize|keep|tensor)'
+rm -r ds
+make_checkpoint deepseek-v3-fp8 fp8
+fp8q inspect fp8 | tail -n 3
+fp8q quantize --dry-run --requantize fp8 2>/dev/null | grep -E '^  (tensors|quantize)'
