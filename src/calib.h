@@ -63,8 +63,8 @@ struct fp8q_calib {
 };
 
 /* Opens and checks a file.  FP8Q_E_FORMAT: not a calibration file, or its parts disagree;
- * FP8Q_E_UNSUPPORTED: another version; FP8Q_E_EVIDENCE "calibration-missing", or "calibration-empty": statistics of zero
- * tokens.  */
+ * FP8Q_E_UNSUPPORTED: another version; FP8Q_E_EVIDENCE "calibration-missing", or
+ * "calibration-empty": statistics of zero tokens.  */
 int fp8q_calib_open(const char *path, struct fp8q_calib *calib_out, struct fp8q_error *err);
 void fp8q_calib_close(struct fp8q_calib *calib);
 

@@ -4,6 +4,7 @@
  */
 #include "report.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -104,8 +105,9 @@ void cli_report_plan(struct cli *cli, const struct fp8q_plan *plan)
     report_reasons(cli, plan, true);
     report_reasons(cli, plan, false);
     report_unclassified(cli, plan);
-    cli_print(cli, "  tensors %s -> %s, %.2f %% less\n", cli_bytes(before, plan->source_bytes),
-              cli_bytes(after, plan->output_bytes), 100 * reduction(plan));
+    cli_print(cli, "  tensors %s -> %s, %.2f %% %s\n", cli_bytes(before, plan->source_bytes),
+              cli_bytes(after, plan->output_bytes), 100 * fabs(reduction(plan)),
+              reduction(plan) < 0 ? "more" : "less");
     cli_print_verbose(cli, "  memory: at most %s, %u thread%s\n",
                       cli_bytes(memory, plan->peak_memory), plan->threads,
                       plan->threads == 1 ? "" : "s");
