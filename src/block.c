@@ -123,3 +123,11 @@ bool fp8q_stripe_nonfinite(const struct fp8q_stripe *stripe, uint64_t *row_out, 
         }
     return false;
 }
+
+bool fp8q_float_of(enum fp8q_dtype dtype, enum fp8q_float *float_out)
+{
+    *float_out = dtype == FP8Q_BF16  ? FP8Q_FLOAT_BF16
+                 : dtype == FP8Q_F16 ? FP8Q_FLOAT_F16
+                                     : FP8Q_FLOAT_F32;
+    return dtype == FP8Q_BF16 || dtype == FP8Q_F16 || dtype == FP8Q_F32;
+}

@@ -14,6 +14,9 @@
     0x1p-126f /* smallest normal F32: GPU kernels flush smaller scales to zero                     \
                */
 
+/* Whether a dtype is one that kernels read as weights, and which.  */
+bool fp8q_float_of(enum fp8q_dtype dtype, enum fp8q_float *float_out);
+
 /* F32 value of amax bits as a kernel returns them; false if they are Inf or NaN.  */
 bool fp8q_amax_value(enum fp8q_float from, uint32_t bits, float *amax_out);
 

@@ -21,21 +21,10 @@
 #define MAX_INDEX ((uint64_t)256 << 20)
 #define MAX_CONFIG ((uint64_t)16 << 20)
 
-static bool ends_with(const char *text, const char *suffix)
-{
-    size_t n = strlen(text), m = strlen(suffix);
-    return n >= m && strcmp(text + n - m, suffix) == 0;
-}
-
-static int compare_strings(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static bool dir_has(const struct fp8q_opening *o, const char *name)
 {
     return o->n_names &&
-           bsearch(&name, o->names, o->n_names, sizeof(*o->names), compare_strings) != NULL;
+           bsearch(&name, o->names, o->n_names, sizeof(*o->names), fp8q_compare_strings) != NULL;
 }
 
 static const struct fp8q_shard *find_shard(const struct fp8q_ckpt *ckpt, const char *name)
@@ -112,7 +101,7 @@ static unsigned long parts_in_name(const char *name)
 static bool has_other_index(const struct fp8q_opening *o)
 {
     for (size_t i = 0; i < o->n_names; i++) {
-        if (ends_with(o->names[i], ".index.json"))
+        if (fp8q_ends_with(o->names[i], ".index.json"))
             return true;
     }
     return false;
@@ -132,8 +121,8 @@ static int fail_no_file(const struct fp8q_opening *o, size_t n_found, const char
                          n_found, fp8q_show(&name, first), INDEX_NAME, SINGLE_NAME,
                          has_other_index(o) ? " (an index of another name is not read)" : "");
     for (size_t i = 0; i < o->n_names; i++) {
-        if (ends_with(o->names[i], ".bin") || ends_with(o->names[i], ".gguf") ||
-            ends_with(o->names[i], ".pth") || ends_with(o->names[i], ".pt"))
+        if (fp8q_ends_with(o->names[i], ".bin") || fp8q_ends_with(o->names[i], ".gguf") ||
+            fp8q_ends_with(o->names[i], ".pth") || fp8q_ends_with(o->names[i], ".pt"))
             return fp8q_fail(o->err, FP8Q_E_IO, "no-safetensors",
                              "%s: no .safetensors file; %s is in a format that is not read",
                              dir.text, fp8q_show(&name, o->names[i]));
@@ -149,7 +138,7 @@ static int pick_single(struct fp8q_opening *o)
     if (dir_has(o, single))
         return set_shards(o, &single, 1);
     for (size_t i = 0; i < o->n_names; i++) {
-        if (ends_with(o->names[i], SUFFIX)) {
+        if (fp8q_ends_with(o->names[i], SUFFIX)) {
             found = found ? found : o->names[i];
             n_found++;
         }
@@ -248,7 +237,7 @@ static int list_other_files(struct fp8q_opening *o)
             continue;
         ckpt->other_files[ckpt->n_other_files++] = name;
         o->names[i] = NULL; /* moved */
-        if (!ends_with(name, SUFFIX) || is_policy_file(name))
+        if (!fp8q_ends_with(name, SUFFIX) || is_policy_file(name))
             continue;
         if (ckpt->has_index && strcmp(name, SINGLE_NAME) == 0)
             FP8Q_TRY(fp8q_warn(
@@ -309,7 +298,7 @@ static int add_sidecar(struct fp8q_opening *o, const char *name)
     static const char ending[] = ".safetensors", sidecar_ending[] = ".scales.safetensors";
     size_t len = strlen(name), end = sizeof(ending) - 1;
     struct stat st;
-    if (!ends_with(name, ending) || ends_with(name, sidecar_ending))
+    if (!fp8q_ends_with(name, ending) || fp8q_ends_with(name, sidecar_ending))
         return set_shards(o, &name, 1);
     char *sidecar = malloc(len + sizeof(sidecar_ending));
     if (!sidecar)
@@ -332,7 +321,7 @@ static int open_file(struct fp8q_opening *o)
     const char *path = o->ckpt->path, *name = fp8q_basename(path);
     struct fp8q_shown shown;
     size_t dir_len = (size_t)(name - path);
-    if (ends_with(name, ".index.json"))
+    if (fp8q_ends_with(name, ".index.json"))
         return fp8q_fail(o->err, FP8Q_E_ARG, "is-index", "%s: is an index; name its directory",
                          fp8q_show(&shown, path));
     while (dir_len > 1 && path[dir_len - 1] == '/')

@@ -43,16 +43,11 @@ static void add(struct list *list, const char *head, size_t head_len, const char
         free(item);
 }
 
-static int compare(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static void sort_unique(struct list *list)
 {
     if (list->count < 2)
         return;
-    qsort(list->items, list->count, sizeof(*list->items), compare);
+    qsort(list->items, list->count, sizeof(*list->items), fp8q_compare_strings);
     size_t n = 1;
     for (size_t i = 1; i < list->count; i++)
         if (strcmp(list->items[n - 1], list->items[i]) == 0)
@@ -147,9 +142,8 @@ static void add_module(struct list *list, const char *module, bool kept_root)
  * norm is one.  */
 static bool is_kept_linear(const struct fp8q_tensor *t, const struct fp8q_decision *d)
 {
-    size_t len = strlen(t->name);
-    return !d->quantize && t->ndim == 2 && d->reason != FP8Q_WHY_EMBEDDING && len > 7 &&
-           strcmp(t->name + len - 7, ".weight") == 0;
+    return !d->quantize && t->ndim == 2 && d->reason != FP8Q_WHY_EMBEDDING &&
+           fp8q_is_weight_name(t->name);
 }
 
 /* A root whose name no quantized module has in it, at the start or as a dotted part.  */

@@ -21,6 +21,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "text.h"
+
 /* Linux moves at most 0x7ffff000 bytes a call; smaller pieces also let a cancel through.  */
 #define LARGEST_TRANSFER ((size_t)1 << 30)
 
@@ -390,11 +392,6 @@ int fp8q_fsync_dir(const char *path, struct fp8q_error *err)
     return status;
 }
 
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 void fp8q_names_free(char **names, size_t count)
 {
     for (size_t i = 0; names && i < count; i++)
@@ -445,7 +442,7 @@ int fp8q_list_dir(const char *path, char ***names_out, size_t *count_out, struct
         return status;
     }
     if (count)
-        qsort(names, count, sizeof(*names), compare_names);
+        qsort(names, count, sizeof(*names), fp8q_compare_strings);
     *names_out = names;
     *count_out = count;
     return FP8Q_OK;

@@ -12,11 +12,6 @@
 #include "jsonw.h"
 #include "mem.h"
 
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 int fp8q_lock_text(const struct fp8q_plan *plan, struct fp8q_text *out, struct fp8q_error *err)
 {
     static const char *const schemes[] = {"FP8_BLOCK", "FP8_DYNAMIC", "FP8"};
@@ -53,7 +48,7 @@ static int compare_sets(const char **locked, size_t n, const struct fp8q_ckpt *c
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
         const struct fp8q_tensor *t = &ckpt->tensors[i];
         if (t->dtype != FP8Q_F8_E4M3 ||
-            bsearch(&t->name, locked, n, sizeof(*locked), compare_names) || r->n_added++ > 0)
+            bsearch(&t->name, locked, n, sizeof(*locked), fp8q_compare_strings) || r->n_added++ > 0)
             continue;
         snprintf(r->first_added, sizeof(r->first_added), "%s", fp8q_show(&shown, t->name));
     }
@@ -96,7 +91,7 @@ int fp8q_lock_compare(const char *path, const struct fp8q_ckpt *ckpt, struct fp8
     if (status == FP8Q_OK) {
         for (const struct fp8q_json *t = fp8q_json_first(tensors); t; t = fp8q_json_next(t))
             names[n++] = fp8q_json_key(t);
-        qsort(names, n, sizeof(*names), compare_names);
+        qsort(names, n, sizeof(*names), fp8q_compare_strings);
         status = compare_sets(names, n, ckpt, r);
     }
     free(names);

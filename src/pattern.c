@@ -139,11 +139,17 @@ const char *fp8q_has_any_components(const char *name, const char *list, size_t *
 size_t fp8q_module_len(const char *tensor_name)
 {
     size_t len = strlen(tensor_name);
-    if (len > 7 && strcmp(tensor_name + len - 7, ".weight") == 0)
+    if (fp8q_is_weight_name(tensor_name))
         return len - 7;
     if (len > 5 && strcmp(tensor_name + len - 5, ".bias") == 0)
         return len - 5;
     return len;
+}
+
+bool fp8q_is_weight_name(const char *tensor_name)
+{
+    size_t len = strlen(tensor_name);
+    return len > 7 && strcmp(tensor_name + len - 7, ".weight") == 0;
 }
 
 size_t fp8q_edit_distance(const char *a, const char *b, size_t limit)

@@ -20,12 +20,6 @@ static bool contains(const char *name, const char *part)
     return strstr(name, part) != NULL;
 }
 
-static bool ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0;
-}
-
 static bool any(const char *name, const char *list)
 {
     size_t len;
@@ -58,7 +52,7 @@ bool fp8q_role(const struct fp8q_family *family, const char *name, uint32_t ndim
         {is_norm(name), FP8Q_WHY_NORM},
         {any(name, HEADS) || strcmp(name, "output.weight") == 0, FP8Q_WHY_LM_HEAD},
         {contains(name, "embed") || any(name, EMBEDDINGS), FP8Q_WHY_EMBEDDING},
-        {ends_with(name, ".bias") || ends_with(name, "_bias"), FP8Q_WHY_BIAS},
+        {fp8q_ends_with(name, ".bias") || fp8q_ends_with(name, "_bias"), FP8Q_WHY_BIAS},
         {ndim >= 4, FP8Q_WHY_CONV},
         {ndim < 2, FP8Q_WHY_SMALL},
     };

@@ -47,14 +47,6 @@ const char *fp8q_reason_name(enum fp8q_reason reason)
     return names[reason];
 }
 
-bool fp8q_float_of(enum fp8q_dtype dtype, enum fp8q_float *float_out)
-{
-    *float_out = dtype == FP8Q_BF16  ? FP8Q_FLOAT_BF16
-                 : dtype == FP8Q_F16 ? FP8Q_FLOAT_F16
-                                     : FP8Q_FLOAT_F32;
-    return dtype == FP8Q_BF16 || dtype == FP8Q_F16 || dtype == FP8Q_F32;
-}
-
 /* ---- one tensor, by itself ------------------------------------------------------------------- */
 
 struct context {
@@ -64,12 +56,6 @@ struct context {
     struct fp8q_warnings *warnings;
     struct fp8q_parts_config parts;
 };
-
-static bool is_weight_name(const char *name)
-{
-    size_t len = strlen(name);
-    return len > 7 && strcmp(name + len - 7, ".weight") == 0;
-}
 
 /* The family's answer for stacked 3-D experts; names end without ".weight".  */
 static bool decide_stack(const struct context *c, const struct fp8q_tensor *t,
@@ -169,7 +155,7 @@ static int decide(const struct context *c, const struct fp8q_tensor *t, struct f
         decide_shape(c, t, d);
         return FP8Q_OK;
     }
-    if (t->ndim != 2 || !is_weight_name(t->name))
+    if (t->ndim != 2 || !fp8q_is_weight_name(t->name))
         return FP8Q_OK;
     char *module = strndup(t->name, fp8q_module_len(t->name));
     if (!module)
@@ -198,7 +184,7 @@ static bool can_be_included(const struct fp8q_tensor *t, const struct fp8q_decis
     case FP8Q_WHY_RAGGED:
         return false;
     default:
-        return !d->quantize && t->ndim == 2 && is_weight_name(t->name) &&
+        return !d->quantize && t->ndim == 2 && fp8q_is_weight_name(t->name) &&
                fp8q_float_of(t->dtype, &from);
     }
 }

@@ -66,7 +66,6 @@ struct fp8q_decision {
     bool tower;              /* under a vision or audio root */
     bool linear; /* a linear of the family's decoder, whether or not it can be quantized */
     struct fp8q_linear_place group; /* @linear: where it stands */
-    uint32_t n_matches[2];          /* patterns of --ignore, --include that match it */
 };
 
 struct fp8q_selection {
@@ -90,9 +89,6 @@ void fp8q_selection_reset(struct fp8q_selection *selection);
 int fp8q_groups_settle(const struct fp8q_ckpt *ckpt, const struct fp8q_select_options *options,
                        struct fp8q_selection *selection, struct fp8q_warnings *warnings,
                        struct fp8q_error *err);
-
-/* Whether the tensor is a float weight that a kernel can read, and which.  */
-bool fp8q_float_of(enum fp8q_dtype dtype, enum fp8q_float *float_out);
 
 /* The weight that a scale tensor's name belongs to: "X.weight" for "X.weight_scale_inv" or
  * "X.weight_scale", "X" for "X_scale_inv"; also "X.weight" for the activation scales

@@ -49,6 +49,17 @@ size_t fp8q_utf8_encode(char dst[4], uint32_t cp)
     return n;
 }
 
+bool fp8q_ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+int fp8q_compare_strings(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 static bool reserve(struct fp8q_text *t, size_t extra)
 {
     if (t->failed)

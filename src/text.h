@@ -14,6 +14,10 @@ size_t fp8q_utf8_decode(const char *text, size_t len, uint32_t *cp_out);
 /* Writes one scalar value as 1..4 bytes and returns their number.  */
 size_t fp8q_utf8_encode(char dst[4], uint32_t cp);
 
+bool fp8q_ends_with(const char *text, const char *end);
+/* For qsort() and bsearch() over char *, by bytes.  */
+int fp8q_compare_strings(const void *a, const void *b);
+
 /* Growing buffer.  Zero it to start; appends after a failed allocation do nothing, and
  * fp8q_text_status() says so once at the end.  @data is NUL-terminated once anything was appended.
  */

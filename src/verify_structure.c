@@ -76,11 +76,6 @@ struct exclusions {
     size_t n_regexes;
 };
 
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static int read_exclusions(const struct fp8q_json *list, struct exclusions *e,
                            struct fp8q_error *err)
 {
@@ -98,7 +93,7 @@ static int read_exclusions(const struct fp8q_json *list, struct exclusions *e,
         else if (fp8q_pattern_compile(text, &e->regexes[e->n_regexes], NULL) == FP8Q_OK)
             e->n_regexes++;
     }
-    qsort(e->items, e->n, sizeof(*e->items), compare_names);
+    qsort(e->items, e->n, sizeof(*e->items), fp8q_compare_strings);
     return FP8Q_OK;
 }
 
@@ -113,7 +108,7 @@ static void free_exclusions(struct exclusions *e)
 /* By full name, or by a regular expression: what the strictest engine (vLLM) understands.  */
 static bool excluded(const struct exclusions *e, const char *module)
 {
-    if (bsearch(&module, e->items, e->n, sizeof(*e->items), compare_names))
+    if (bsearch(&module, e->items, e->n, sizeof(*e->items), fp8q_compare_strings))
         return true;
     for (size_t i = 0; i < e->n_regexes; i++) {
         bool matches = false;
@@ -129,9 +124,7 @@ static bool must_be_listed(const struct fp8q_family *family, const struct fp8q_t
     enum fp8q_reason reason;
     enum fp8q_float from;
     bool tower;
-    size_t len = strlen(t->name);
-    if (t->ndim != 2 || !fp8q_float_of(t->dtype, &from) || len < 8 ||
-        strcmp(t->name + len - 7, ".weight") != 0)
+    if (t->ndim != 2 || !fp8q_float_of(t->dtype, &from) || !fp8q_is_weight_name(t->name))
         return false;
     return !fp8q_role(family, t->name, t->ndim, &reason, &tower) ||
            (reason != FP8Q_WHY_EMBEDDING && reason != FP8Q_WHY_NORM);

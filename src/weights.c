@@ -11,23 +11,6 @@
 
 #include "mem.h"
 
-static bool float_format(enum fp8q_dtype dtype, enum fp8q_float *from_out)
-{
-    switch (dtype) {
-    case FP8Q_BF16:
-        *from_out = FP8Q_FLOAT_BF16;
-        return true;
-    case FP8Q_F16:
-        *from_out = FP8Q_FLOAT_F16;
-        return true;
-    case FP8Q_F32:
-        *from_out = FP8Q_FLOAT_F32;
-        return true;
-    default:
-        return false;
-    }
-}
-
 static float e8m0_value(uint8_t code)
 {
     return code == 0xFF ? NAN : ldexpf(1.0f, (int)code - 127);
@@ -38,7 +21,7 @@ int fp8q_read_floats(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *ten
 {
     enum fp8q_float from;
     struct fp8q_shown shown;
-    bool wide = float_format(tensor->dtype, &from);
+    bool wide = fp8q_float_of(tensor->dtype, &from);
     if (!wide && tensor->dtype != FP8Q_F8_E8M0)
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "dtype",
                          "tensor \"%s\": expected F32, BF16 or F16, found %s",
@@ -144,7 +127,7 @@ static int open_tensor(struct fp8q_weights *w, struct fp8q_error *err)
                          fp8q_show(&shown, t->name));
     if (t->dtype == FP8Q_F8_E4M3)
         return read_scales(w, err);
-    if (float_format(t->dtype, &w->from))
+    if (fp8q_float_of(t->dtype, &w->from))
         return FP8Q_OK;
     return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "dtype",
                      "tensor \"%s\": expected BF16, F16, F32 or F8_E4M3, found %s",
