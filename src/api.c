@@ -4,9 +4,9 @@
  */
 #include <stdlib.h>
 
-#include "convert.h"
-#include "pool.h"
-#include "verify.h"
+#include "convert/convert.h"
+#include "base/pool.h"
+#include "verify/verify.h"
 
 static int pick_kernel(const struct fp8q_run *run, const struct fp8q_kernel **kernel_out,
                        struct fp8q_error *err)

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "gemm.h"
-#include "pool.h"
+#include "kernel/gemm.h"
+#include "base/pool.h"
 
 #define STRIPE 128
 

@@ -27,10 +27,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "io.h"
-#include "jsonw.h"
-#include "mem.h"
-#include "safetensors.h"
+#include "base/io.h"
+#include "base/path.h"
+#include "format/jsonw.h"
+#include "base/mem.h"
+#include "format/safetensors.h"
 
 struct tensor {
     char name[160];

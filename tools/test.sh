@@ -44,7 +44,7 @@ for part in "$@"; do
     O0)
         cmake -B build/O0 -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O0 >/dev/null
         cmake --build build/O0 -j"$jobs" >build/O0.log 2>&1 || { tail -n 50 build/O0.log; exit 1; }
-        run_tests O0 -R 'kernels|block|cli_'
+        run_tests O0 -R 'kernel|cli_'
         ;;
     release)
         build release -DFP8Q_PYTHON_TESTS=ON
@@ -60,7 +60,7 @@ for part in "$@"; do
         ;;
     tsan)
         build tsan
-        run_tests tsan -R 'base|kernels|cli_|verify|convert'
+        run_tests tsan -R 'base|kernel|cli_|model|measure|calibration|api|faults|kills'
         ;;
     cluster)
         tools/install-deps.sh cluster
@@ -69,7 +69,7 @@ for part in "$@"; do
         ;;
     scalar)
         build scalar
-        run_tests scalar -R 'kernels|block|cli_'
+        run_tests scalar -R 'kernel|cli_'
         ;;
     fuzz)
         tools/fuzz.sh "${FP8Q_FUZZ_SECONDS:-10}"

@@ -2,7 +2,7 @@
  *
  * cli.c - options, output and exit status for all commands.
  */
-#include "cli.h"
+#include "cli/cli.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "pool.h"
+#include "base/pool.h"
 
 /* ---- exit status --------------------------------------------------------------------------- */
 

@@ -9,8 +9,8 @@
 #ifndef FP8Q_CLI_H
 #define FP8Q_CLI_H
 
-#include "error.h"
-#include "jsonw.h"
+#include "base/error.h"
+#include "format/jsonw.h"
 
 enum cli_kind {
     CLI_FLAG,   /* bool: set to true */

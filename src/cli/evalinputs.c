@@ -2,7 +2,7 @@
  *
  * evalinputs.c - samples for the commands that run a network.
  */
-#include "evalinputs.h"
+#include "cli/evalinputs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "io.h"
-#include "tokenizer.h"
+#include "base/io.h"
+#include "base/path.h"
+#include "base/dir.h"
+#include "tokenizer/tokenizer.h"
 
 #define MAX_TEXT ((uint64_t)1 << 30)
 

@@ -6,9 +6,9 @@
 #ifndef FP8Q_CLI_EVALINPUTS_H
 #define FP8Q_CLI_EVALINPUTS_H
 
-#include "checkpoint.h"
-#include "cli.h"
-#include "inputs.h"
+#include "checkpoint/checkpoint.h"
+#include "cli/cli.h"
+#include "model/inputs.h"
 
 struct cli_inputs {
     const char *file, *text, *dump;

@@ -2,13 +2,13 @@
  *
  * gate_facts.c - runs verify and reads fingerprints and manifests for gate.
  */
-#include "gate_facts.h"
+#include "cli/gate_facts.h"
 
 #include <stdio.h>
 
-#include "fingerprint.h"
-#include "lock.h"
-#include "verify.h"
+#include "checkpoint/fingerprint.h"
+#include "plan/lock.h"
+#include "verify/verify.h"
 
 /* ---- fingerprints -------------------------------------------------------------------------- */
 

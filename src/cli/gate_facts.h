@@ -5,8 +5,8 @@
 #ifndef FP8Q_CLI_GATE_FACTS_H
 #define FP8Q_CLI_GATE_FACTS_H
 
-#include "cli.h"
-#include "gate.h"
+#include "cli/cli.h"
+#include "gate/gate.h"
 
 struct cli_gate_paths {
     const char *output;

@@ -2,9 +2,9 @@
  *
  * junit.c - writes JUnit XML.
  */
-#include "junit.h"
+#include "cli/junit.h"
 
-#include "io.h"
+#include "base/io.h"
 
 /* XML 1.0 allows neither control characters nor U+FFFE and U+FFFF, even escaped; they become '?'.
  */

@@ -5,7 +5,7 @@
 #ifndef FP8Q_CLI_JUNIT_H
 #define FP8Q_CLI_JUNIT_H
 
-#include "text.h"
+#include "base/text.h"
 
 enum cli_outcome {
     CLI_PASSED,

@@ -2,7 +2,7 @@
  *
  * progress.c - one line on a terminal's stderr; nothing anywhere else.
  */
-#include "cli.h"
+#include "cli/cli.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  *
  * report.c - what a plan will do, for people and for machines.
  */
-#include "report.h"
+#include "cli/report.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 #ifndef FP8Q_CLI_REPORT_H
 #define FP8Q_CLI_REPORT_H
 
-#include "cli.h"
-#include "plan.h"
+#include "cli/cli.h"
+#include "plan/plan.h"
 
 /* Counts and bytes by reason, sizes, tensor parallelism; with -v one line a tensor.  */
 void cli_report_plan(struct cli *cli, const struct fp8q_plan *plan);

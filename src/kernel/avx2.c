@@ -3,12 +3,12 @@
  * avx2.c - the row operations for x86-64 with AVX2 and F16C.  Results are those of scalar.c, which
  * also takes the elements after the last full vector.
  */
-#include "kernel.h"
+#include "kernel/kernel.h"
 
 #include <cpuid.h>
 #include <immintrin.h>
 
-#include "variants.h"
+#include "kernel/variants.h"
 
 #define INLINE static inline __attribute__((always_inline))
 

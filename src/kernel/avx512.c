@@ -3,11 +3,11 @@
  * avx512.c - the row operations for x86-64 with AVX-512 F, BW, VL and DQ (no later extension).
  * Results are those of scalar.c, which also takes the elements after the last full vector.
  */
-#include "kernel.h"
+#include "kernel/kernel.h"
 
 #include <immintrin.h>
 
-#include "variants.h"
+#include "kernel/variants.h"
 
 #define INLINE static inline __attribute__((always_inline))
 

@@ -4,7 +4,7 @@
  */
 #include <immintrin.h>
 
-#include "rowmath.h"
+#include "kernel/rowmath.h"
 
 extern const struct fp8q_gemm fp8q_gemm_avx2;
 

@@ -3,7 +3,7 @@
  * gemm_scalar.c - matrix products without vector instructions.  Slow where the processor has no
  * fused multiply-add, since the exact result is then put together from F64 operations.
  */
-#include "rowmath.h"
+#include "kernel/rowmath.h"
 
 #define MR 4
 #define NR 8

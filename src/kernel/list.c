@@ -3,11 +3,11 @@
  * list.c - which kernel variants were built, and the choice among them.  The order of the list is
  * the order of preference; CMakeLists.txt defines FP8Q_HAVE_* where it adds a file.
  */
-#include "kernel.h"
+#include "kernel/kernel.h"
 
 #include <string.h>
 
-#include "variants.h"
+#include "kernel/variants.h"
 
 const struct fp8q_kernel *const fp8q_kernels[] = {
 #ifdef FP8Q_HAVE_AVX512

@@ -3,11 +3,11 @@
  * neon.c - the row operations for 64-bit ARM, whose base instruction set has all that is needed.
  * Results are those of scalar.c, which also takes the elements after the last full vector.
  */
-#include "kernel.h"
+#include "kernel/kernel.h"
 
 #include <arm_neon.h>
 
-#include "variants.h"
+#include "kernel/variants.h"
 
 #define INLINE static inline __attribute__((always_inline))
 

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "gemm.h"
+#include "kernel/gemm.h"
 
 #define LANES 16
 

@@ -9,13 +9,13 @@
  *     F16   s eeeee mmmmmmmmmm                   bias 15
  *     E4M3  s eeee mmm                           bias 7, no infinities, s.1111.111 is NaN
  */
-#include "kernel.h"
+#include "kernel/kernel.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#include "variants.h"
+#include "kernel/variants.h"
 
 #if FLT_EVAL_METHOD != 0
 #error "float arithmetic must round to float; for 32-bit x86: -msse2 -mfpmath=sse"

@@ -6,7 +6,7 @@
 #ifndef FP8Q_KERNEL_VARIANTS_H
 #define FP8Q_KERNEL_VARIANTS_H
 
-#include "kernel.h"
+#include "kernel/kernel.h"
 
 extern const struct fp8q_kernel fp8q_kernel_scalar, fp8q_kernel_avx2, fp8q_kernel_avx512,
     fp8q_kernel_neon;

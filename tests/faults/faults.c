@@ -20,9 +20,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "inject.h"
-#include "io.h"
-#include "small.h"
+#include "faults/inject.h"
+#include "base/dir.h"
+#include "base/crc.h"
+#include "support/small.h"
 
 int cli_main(int argc, char **argv); /* main() of src/cli/main.c */
 

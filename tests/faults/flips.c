@@ -14,9 +14,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "io.h"
-#include "small.h"
-#include "verify.h"
+#include "base/io.h"
+#include "base/path.h"
+#include "base/dir.h"
+#include "support/small.h"
+#include "verify/verify.h"
 
 static uint64_t state;
 static unsigned long n_flips, n_missed, n_warned, n_unnamed;

@@ -2,7 +2,7 @@
  *
  * inject.c - the wrappers.
  */
-#include "inject.h"
+#include "faults/inject.h"
 
 #include <dirent.h>
 #include <errno.h>

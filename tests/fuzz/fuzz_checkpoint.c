@@ -13,11 +13,13 @@
 #include <unistd.h>
 
 #include "../faults/inject.h"
-#include "../small.h"
-#include "convert.h"
-#include "fuzz.h"
-#include "io.h"
-#include "verify.h"
+#include "support/small.h"
+#include "convert/convert.h"
+#include "fuzz/fuzz.h"
+#include "base/io.h"
+#include "base/path.h"
+#include "base/dir.h"
+#include "verify/verify.h"
 
 enum { MOST_FILES = 16, LARGEST_EDIT = 64 };
 

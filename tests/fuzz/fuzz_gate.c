@@ -3,8 +3,8 @@
  * fuzz_gate.c - policy, evidence and task results: refused with a message, or the gate decides on
  * them without a figure that is no number of its check.
  */
-#include "fuzz.h"
-#include "gate.h"
+#include "fuzz/fuzz.h"
+#include "gate/gate.h"
 
 static void require_status(int status, const struct fp8q_error *err)
 {

@@ -7,9 +7,9 @@
  */
 #include <string.h>
 
-#include "fuzz.h"
-#include "mem.h"
-#include "safetensors.h"
+#include "fuzz/fuzz.h"
+#include "base/mem.h"
+#include "format/safetensors.h"
 
 static void require_promises(const struct fp8q_st_header *header, uint64_t data_size)
 {

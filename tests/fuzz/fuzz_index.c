@@ -5,9 +5,9 @@
  */
 #include <string.h>
 
-#include "fuzz.h"
-#include "index.h"
-#include "json.h"
+#include "fuzz/fuzz.h"
+#include "format/index.h"
+#include "format/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -5,8 +5,8 @@
  */
 #include <string.h>
 
-#include "fuzz.h"
-#include "json.h"
+#include "fuzz/fuzz.h"
+#include "format/json.h"
 
 static const char added[] = "fp8q";
 static const char value[] = "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": \"x\"\n}";

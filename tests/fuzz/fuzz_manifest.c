@@ -10,13 +10,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fuzz.h"
-#include "io.h"
-#include "layout.h"
-#include "lock.h"
-#include "manifest.h"
-#include "record.h"
-#include "stream.h"
+#include "fuzz/fuzz.h"
+#include "base/io.h"
+#include "base/path.h"
+#include "base/dir.h"
+#include "base/crc.h"
+#include "plan/layout.h"
+#include "plan/lock.h"
+#include "plan/manifest.h"
+#include "convert/record.h"
+#include "convert/stream.h"
 
 static char *made;
 

@@ -5,8 +5,8 @@
  */
 #include <string.h>
 
-#include "fuzz.h"
-#include "pattern.h"
+#include "fuzz/fuzz.h"
+#include "select/pattern.h"
 
 enum { LONGEST = 4096 };
 

@@ -3,8 +3,8 @@
  * fuzz_tokenizer.c - a tokenizer.json from anywhere: refused with a message, or it encodes any text
  * with ids below its limit.
  */
-#include "fuzz.h"
-#include "tokenizer.h"
+#include "fuzz/fuzz.h"
+#include "tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

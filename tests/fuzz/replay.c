@@ -7,8 +7,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "fuzz.h"
-#include "io.h"
+#include "fuzz/fuzz.h"
+#include "base/io.h"
+#include "base/path.h"
+#include "base/dir.h"
 
 static size_t run_path(const char *path)
 {

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * io.c - files: whole transfers and durable writes.
+ */
+#include "base/io.h"
+
+#include <errno.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <fcntl.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/dir.h"
+#include "base/internal.h"
+
+/* Linux moves at most 0x7ffff000 bytes a call; smaller pieces also let a cancel through.  */
+#define LARGEST_TRANSFER ((size_t)1 << 30)
+
+_Static_assert(sizeof(off_t) == 8, "build with _FILE_OFFSET_BITS=64");
+
+/* ---- open and close ---------------------------------------------------------------------- */
+
+static int require_regular(int *fd, const char *path, struct stat *stat_out, struct fp8q_error *err)
+{
+    struct stat st;
+    struct fp8q_shown shown;
+    int status = FP8Q_OK;
+    if (fstat(*fd, &st) != 0)
+        status = fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
+    else if (!S_ISREG(st.st_mode))
+        status = fp8q_fail(err, FP8Q_E_IO, "not-regular", "%s: is a %s, expected a regular file",
+                           fp8q_show(&shown, path),
+                           S_ISDIR(st.st_mode)    ? "directory"
+                           : S_ISFIFO(st.st_mode) ? "FIFO"
+                                                  : "device or socket");
+    else if (stat_out)
+        *stat_out = st;
+    if (status != FP8Q_OK) {
+        close(*fd);
+        *fd = -1;
+    }
+    return status;
+}
+
+int fp8q_open_retry(const char *path, int flags, int mode)
+{
+    int fd;
+    do
+        fd = open(path, flags | O_CLOEXEC, mode);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+int fp8q_open_read(const char *path, struct stat *stat_out, int *fd_out, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    /* O_NONBLOCK: opening a FIFO without a writer would otherwise hang.  No effect on regular
+     * files.  */
+    *fd_out = fp8q_open_retry(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+    if (*fd_out < 0)
+        return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
+    return require_regular(fd_out, path, stat_out, err);
+}
+
+int fp8q_create(const char *path, int *fd_out, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    *fd_out = fp8q_open_retry(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
+    if (*fd_out < 0)
+        return fp8q_fail_errno(err, errno, "cannot create %s", fp8q_show(&shown, path));
+    return FP8Q_OK;
+}
+
+int fp8q_open_write(const char *path, int *fd_out, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    *fd_out = fp8q_open_retry(path, O_RDWR | O_NONBLOCK | O_NOFOLLOW, 0);
+    if (*fd_out < 0)
+        return fp8q_fail_errno(err, errno, "cannot open %s for writing", fp8q_show(&shown, path));
+    return require_regular(fd_out, path, NULL, err);
+}
+
+int fp8q_close(int *fd, const char *path, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    if (*fd < 0)
+        return FP8Q_OK;
+    int result = close(*fd);
+    *fd = -1;
+    /* Linux has closed the descriptor even on EINTR; any other error may mean lost data.  */
+    if (result != 0 && errno != EINTR)
+        return fp8q_fail_errno(err, errno, "closing %s", fp8q_show(&shown, path));
+    return FP8Q_OK;
+}
+
+/* ---- transfer ---------------------------------------------------------------------------- */
+
+int fp8q_pread(int fd, void *buf, size_t len, uint64_t offset, const char *path,
+               struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    for (size_t done = 0; done < len;) {
+        size_t want = len - done < LARGEST_TRANSFER ? len - done : LARGEST_TRANSFER;
+        ssize_t n = pread(fd, (char *)buf + done, want, (off_t)(offset + done));
+        if (n > 0)
+            done += (size_t)n;
+        else if (n == 0)
+            return fp8q_fail(
+                err, FP8Q_E_IO, "file-ended",
+                "%s: ends at byte %llu, expected %llu more (changed while being read?)",
+                fp8q_show(&shown, path), (unsigned long long)(offset + done),
+                (unsigned long long)(len - done));
+        else if (errno != EINTR)
+            return fp8q_fail_errno(err, errno, "reading %s", fp8q_show(&shown, path));
+    }
+    return FP8Q_OK;
+}
+
+int fp8q_pwrite(int fd, const void *buf, size_t len, uint64_t offset, const char *path,
+                struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    for (size_t done = 0; done < len;) {
+        size_t want = len - done < LARGEST_TRANSFER ? len - done : LARGEST_TRANSFER;
+        ssize_t n = pwrite(fd, (const char *)buf + done, want, (off_t)(offset + done));
+        if (n > 0)
+            done += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            return fp8q_fail_errno(err, n == 0 ? EIO : errno, "writing %s",
+                                   fp8q_show(&shown, path));
+    }
+    return FP8Q_OK;
+}
+
+int fp8q_fsync(int fd, const char *path, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    int result;
+    do
+        result = fsync(fd);
+    while (result != 0 && errno == EINTR);
+    if (result != 0)
+        return fp8q_fail_errno(err, errno, "flushing %s to disk", fp8q_show(&shown, path));
+    return FP8Q_OK;
+}
+
+int fp8q_reserve(int fd, uint64_t size, const char *path, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    int result;
+    struct statfs fs;
+    if (size == 0)
+        return FP8Q_OK;
+    /* tmpfs reserves by allocating every page, one writer at a time; a write does that as well.  */
+    bool in_memory = fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+    do
+        result = in_memory ? -1 : fallocate(fd, 0, 0, (off_t)size);
+    while (result != 0 && !in_memory && errno == EINTR);
+    if (result == 0)
+        return FP8Q_OK;
+    if (!in_memory && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
+        return fp8q_fail_errno(err, errno, "reserving %llu bytes for %s", (unsigned long long)size,
+                               fp8q_show(&shown, path));
+    do
+        result = ftruncate(fd, (off_t)size);
+    while (result != 0 && errno == EINTR);
+    if (result != 0)
+        return fp8q_fail_errno(err, errno, "sizing %s", fp8q_show(&shown, path));
+    return FP8Q_OK;
+}
+
+void fp8q_start_writeback(int fd, uint64_t offset, uint64_t len)
+{
+    (void)sync_file_range(fd, (off_t)offset, (off_t)len, SYNC_FILE_RANGE_WRITE);
+}
+
+void fp8q_drop_cache(int fd, uint64_t offset, uint64_t len)
+{
+    (void)posix_fadvise(fd, (off_t)offset, (off_t)len, POSIX_FADV_DONTNEED);
+}
+
+/* ---- whole files ------------------------------------------------------------------------- */
+
+int fp8q_read_file(const char *path, uint64_t max, char **data_out, size_t *len_out,
+                   struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    struct stat st;
+    int fd, status;
+    *data_out = NULL;
+    *len_out = 0;
+    FP8Q_TRY(fp8q_open_read(path, &st, &fd, err));
+    if ((uint64_t)st.st_size > max || (uint64_t)st.st_size >= SIZE_MAX) {
+        status =
+            fp8q_fail(err, FP8Q_E_FORMAT, "file-too-large", "%s: %lld bytes, the limit is %llu",
+                      fp8q_show(&shown, path), (long long)st.st_size, (unsigned long long)max);
+        goto out;
+    }
+    *data_out = malloc((size_t)st.st_size + 1);
+    if (!*data_out) {
+        status = fp8q_fail_nomem(err);
+        goto out;
+    }
+    status = fp8q_pread(fd, *data_out, (size_t)st.st_size, 0, path, err);
+    if (status != FP8Q_OK) {
+        free(*data_out);
+        *data_out = NULL;
+        goto out;
+    }
+    (*data_out)[st.st_size] = '\0';
+    *len_out = (size_t)st.st_size;
+out:
+    (void)fp8q_close(&fd, path, NULL); /* only read: nothing can be lost */
+    return status;
+}
+
+int fp8q_read_file_if_there(const char *path, uint64_t max, char **data_out, size_t *len_out,
+                            struct fp8q_error *err)
+{
+    struct stat st;
+    bool there;
+    *data_out = NULL;
+    *len_out = 0;
+    FP8Q_TRY(fp8q_lstat(path, &st, &there, err));
+    return there ? fp8q_read_file(path, max, data_out, len_out, err) : FP8Q_OK;
+}
+
+int fp8q_write_file(const char *path, const void *data, size_t len, struct fp8q_error *err)
+{
+    int fd;
+    FP8Q_TRY(fp8q_create(path, &fd, err));
+    int status = fp8q_pwrite(fd, data, len, 0, path, err);
+    if (status == FP8Q_OK)
+        status = fp8q_fsync(fd, path, err);
+    int closed = fp8q_close(&fd, path, status == FP8Q_OK ? err : NULL);
+    if (status == FP8Q_OK)
+        status = closed;
+    if (status != FP8Q_OK)
+        unlink(path);
+    return status;
+}
+
+int fp8q_replace_file(const char *path, const void *data, size_t len, struct fp8q_error *err)
+{
+    char *fresh = malloc(strlen(path) + 32);
+    if (!fresh)
+        return fp8q_fail_nomem(err);
+    sprintf(fresh, "%s.new-%ld", path, (long)getpid());
+    int status = fp8q_write_file(fresh, data, len, err);
+    if (status == FP8Q_OK) {
+        status = fp8q_rename(fresh, path, err);
+        if (status != FP8Q_OK)
+            unlink(fresh);
+    }
+    free(fresh);
+    return status;
+}
+
+int fp8q_copy_file(const char *from, const char *to, struct fp8q_error *err)
+{
+    enum { CHUNK = 1 << 20 };
+    struct stat st;
+    int in = -1, out = -1, status;
+    struct fp8q_shown shown;
+    char *buf = malloc(CHUNK);
+    if (!buf)
+        return fp8q_fail_nomem(err);
+    status = fp8q_open_read(from, &st, &in, err);
+    if (status == FP8Q_OK)
+        status = fp8q_create(to, &out, err);
+    for (uint64_t off = 0; status == FP8Q_OK && off < (uint64_t)st.st_size;) {
+        uint64_t left = (uint64_t)st.st_size - off;
+        size_t n = left < CHUNK ? (size_t)left : CHUNK;
+        status = fp8q_pread(in, buf, n, off, from, err);
+        if (status == FP8Q_OK)
+            status = fp8q_pwrite(out, buf, n, off, to, err);
+        if (status == FP8Q_OK)
+            status = fp8q_check_cancel(err);
+        off += n;
+    }
+    if (status == FP8Q_OK && fchmod(out, st.st_mode & 0777) != 0)
+        status = fp8q_fail_errno(err, errno, "setting the mode of %s", fp8q_show(&shown, to));
+    if (status == FP8Q_OK)
+        status = fp8q_fsync(out, to, err);
+    bool created = out >= 0;
+    int closed = fp8q_close(&out, to, status == FP8Q_OK ? err : NULL);
+    if (status == FP8Q_OK)
+        status = closed;
+    if (status != FP8Q_OK && created)
+        unlink(to);
+    (void)fp8q_close(&in, from, NULL);
+    free(buf);
+    return status;
+}

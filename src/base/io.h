@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * io.h - the only place that calls the operating system for files.
+ *
+ * Every function either did all of it or fails with the path in the message; short transfers and
+ * EINTR are handled here.  Tests fail any single call by wrapping the symbols that io.c imports.
+ */
+#ifndef FP8Q_IO_H
+#define FP8Q_IO_H
+
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+
+/* Opens a regular file for reading, following symbolic links.  A FIFO, device or directory is
+ * refused without blocking.  @stat_out may be NULL.  On failure *@fd_out is -1.  */
+int fp8q_open_read(const char *path, struct stat *stat_out, int *fd_out, struct fp8q_error *err);
+/* Creates a file that must not exist yet (mode 0666 less the umask), for reading and writing.  */
+int fp8q_create(const char *path, int *fd_out, struct fp8q_error *err);
+/* Opens an existing regular file for reading and writing; symbolic links are refused.  */
+int fp8q_open_write(const char *path, int *fd_out, struct fp8q_error *err);
+
+/* Exactly @len bytes at @offset; fewer means FP8Q_E_IO "file ended" (it shrank).  */
+int fp8q_pread(int fd, void *buf, size_t len, uint64_t offset, const char *path,
+               struct fp8q_error *err);
+int fp8q_pwrite(int fd, const void *buf, size_t len, uint64_t offset, const char *path,
+                struct fp8q_error *err);
+int fp8q_fsync(int fd, const char *path, struct fp8q_error *err);
+/* Closes and reports a failed close; always sets *@fd to -1.  A *@fd of -1 is fine.  */
+int fp8q_close(int *fd, const char *path, struct fp8q_error *err);
+/* Reserves @size bytes for a new file; a file system that cannot reserve is no failure.  */
+int fp8q_reserve(int fd, uint64_t size, const char *path, struct fp8q_error *err);
+/* Starts write-back of a range and lets the system drop what was read; hints, never a failure.  */
+void fp8q_start_writeback(int fd, uint64_t offset, uint64_t len);
+void fp8q_drop_cache(int fd, uint64_t offset, uint64_t len);
+
+/* A whole file of at most @max bytes, with a NUL appended (not counted in *@len_out).  Free
+ * *@data_out.  */
+int fp8q_read_file(const char *path, uint64_t max, char **data_out, size_t *len_out,
+                   struct fp8q_error *err);
+/* The same, but absence is no failure: *@data_out is NULL then.  */
+int fp8q_read_file_if_there(const char *path, uint64_t max, char **data_out, size_t *len_out,
+                            struct fp8q_error *err);
+/* A new file with these bytes, fsynced and closed; removed again on failure.  */
+int fp8q_write_file(const char *path, const void *data, size_t len, struct fp8q_error *err);
+/* The same for a path that may exist: written beside it and renamed over it.  */
+int fp8q_replace_file(const char *path, const void *data, size_t len, struct fp8q_error *err);
+/* Copies a regular file to a new path (same rules), keeping its permission bits.  */
+int fp8q_copy_file(const char *from, const char *to, struct fp8q_error *err);
+
+#endif

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bench.c - a real conversion beside the transfers that it cannot do without, on the same files.
+ */
+#include "bench/bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "convert/convert.h"
+#include "base/io.h"
+#include "base/path.h"
+#include "base/dir.h"
+#include "base/mem.h"
+#include "base/pool.h"
+
+enum { MOST_ROUNDS = 32, ROWS = 5632, COLS = 2048 };
+#define MATRIX ((uint64_t)ROWS * COLS * 2)
+#define CHUNK ((uint64_t)512 << 10)
+
+struct bench {
+    const struct fp8q_bench_options *options;
+    struct fp8q_bench_files *result;
+    char *dir, *source, *output, *sidecar, *scratch;
+    char **memory; /* CHUNK bytes a worker */
+    uint64_t source_bytes, output_bytes;
+    int in, out;
+    bool reads, writes;
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- the input ------------------------------------------------------------------------------- */
+
+/* One matrix a layer, of which all are quantized; the same values in each.  */
+static int write_matrices(const struct bench *b, int fd, uint64_t n, uint64_t start,
+                          struct fp8q_error *err)
+{
+    uint64_t state = 1;
+    uint16_t *values = fp8q_array(MATRIX / 2, sizeof(*values));
+    int status = values ? FP8Q_OK : fp8q_fail_nomem(err);
+    for (size_t i = 0; i < MATRIX / 2 && values; i++) {
+        state = state * 6364136223846793005 + 1442695040888963407;
+        int sum = (int)(state >> 54) + (int)(state >> 44 & 1023) + (int)(state >> 34 & 1023) - 1534;
+        values[i] = fp8q_bf16_from_f32((float)sum * 4e-5f);
+    }
+    for (uint64_t i = 0; i < n && status == FP8Q_OK; i++) {
+        status = fp8q_pwrite(fd, values, MATRIX, start + i * MATRIX, b->source, err);
+        if (status == FP8Q_OK)
+            status = fp8q_check_cancel(err);
+    }
+    free(values);
+    return status;
+}
+
+static int make_source(struct bench *b, struct fp8q_error *err)
+{
+    uint64_t n = b->options->size_bytes / MATRIX + 1;
+    const struct fp8q_st_pair format = {"format", "pt", 6, 2};
+    static const uint64_t shape[2] = {ROWS, COLS};
+    struct fp8q_text header = {0};
+    int fd = -1;
+    struct fp8q_st_tensor *tensors = fp8q_array(n, sizeof(*tensors));
+    char(*names)[64] = fp8q_array(n, sizeof(*names));
+    int status = tensors && names ? FP8Q_OK : fp8q_fail_nomem(err);
+    for (uint64_t i = 0; i < n && status == FP8Q_OK; i++) {
+        snprintf(names[i], sizeof(*names), "model.layers.%llu.mlp.up_proj.weight",
+                 (unsigned long long)i);
+        tensors[i] = (struct fp8q_st_tensor){
+            names[i], (uint64_t *)shape, i * MATRIX, (i + 1) * MATRIX, 2, FP8Q_BF16};
+    }
+    if (status == FP8Q_OK)
+        status = fp8q_st_emit(tensors, n, &format, 1, 0, &header, err);
+    if (status == FP8Q_OK)
+        status = fp8q_create(b->source, &fd, err);
+    if (status == FP8Q_OK)
+        status = fp8q_pwrite(fd, header.data, header.len, 0, b->source, err);
+    if (status == FP8Q_OK)
+        status = write_matrices(b, fd, n, header.len, err);
+    if (status == FP8Q_OK)
+        status = fp8q_fsync(fd, b->source, err); /* or its write-back would disturb what follows */
+    b->source_bytes = header.len + n * MATRIX;
+    b->output_bytes = header.len + n * MATRIX / 2;
+    (void)fp8q_close(&fd, b->source, NULL);
+    fp8q_text_reset(&header);
+    free(tensors);
+    free(names);
+    return status;
+}
+
+/* ---- transfers ------------------------------------------------------------------------------- */
+
+/* A chunk of the source, then the share of the output that belongs to it.  */
+static int transfer(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
+{
+    struct bench *b = ctx;
+    uint64_t at = task * CHUNK, left = b->source_bytes - at;
+    size_t n = (size_t)(left < CHUNK ? left : CHUNK), half = n / 2;
+    if (b->reads)
+        FP8Q_TRY(fp8q_pread(b->in, b->memory[worker], n, at, b->source, err));
+    return b->writes ? fp8q_pwrite(b->out, b->memory[worker], half, at / 2, b->scratch, err)
+                     : FP8Q_OK;
+}
+
+static int time_transfer(struct bench *b, bool reads, bool writes, double *used_out,
+                         double *flush_out, struct fp8q_error *err)
+{
+    b->reads = reads;
+    b->writes = writes;
+    double start = now();
+    int status = fp8q_open_read(b->source, NULL, &b->in, err);
+    if (status == FP8Q_OK && writes)
+        status = fp8q_create(b->scratch, &b->out, err);
+    if (status == FP8Q_OK && writes)
+        status = fp8q_reserve(b->out, b->output_bytes, b->scratch, err);
+    if (status == FP8Q_OK)
+        status = fp8q_pool_run(b->options->threads, fp8q_ceil_div(b->source_bytes, CHUNK), transfer,
+                               b, err);
+    *used_out = now() - start;
+    if (status == FP8Q_OK && writes)
+        status = fp8q_fsync(b->out, b->scratch, err);
+    if (flush_out)
+        *flush_out = now() - start - *used_out;
+    (void)fp8q_close(&b->in, b->source, NULL);
+    (void)fp8q_close(&b->out, b->scratch, NULL);
+    (void)fp8q_remove_tree(b->scratch, NULL);
+    return status;
+}
+
+static int time_copy(struct bench *b, double *used_out, double *flush_out, struct fp8q_error *err)
+{
+    double start = now();
+    int status = fp8q_open_read(b->source, NULL, &b->in, err);
+    if (status == FP8Q_OK)
+        status = fp8q_create(b->scratch, &b->out, err);
+    for (uint64_t at = 0, n; status == FP8Q_OK && at < b->source_bytes; at += n) {
+        n = b->source_bytes - at < CHUNK / 2 ? b->source_bytes - at : CHUNK / 2;
+        status = fp8q_pread(b->in, b->memory[0], (size_t)n, at, b->source, err);
+        if (status == FP8Q_OK)
+            status = fp8q_pwrite(b->out, b->memory[0], (size_t)n, at, b->scratch, err);
+        if (status == FP8Q_OK)
+            status = fp8q_check_cancel(err);
+    }
+    *used_out = now() - start;
+    if (status == FP8Q_OK)
+        status = fp8q_fsync(b->out, b->scratch, err);
+    *flush_out = now() - start - *used_out;
+    (void)fp8q_close(&b->in, b->source, NULL);
+    (void)fp8q_close(&b->out, b->scratch, NULL);
+    (void)fp8q_remove_tree(b->scratch, NULL);
+    return status;
+}
+
+/* ---- the conversion -------------------------------------------------------------------------- */
+
+/* All that `fp8q quantize` does, from opening the source to the final name.  */
+static int time_quantize(struct bench *b, double *used_out, struct fp8q_error *err)
+{
+    struct fp8q_request request = {.source = b->source, .format = FP8Q_FORMAT_FP8};
+    struct fp8q_warnings ignored = {0};
+    struct fp8q_convert_result result;
+    struct fp8q_ckpt *ckpt = NULL;
+    struct fp8q_plan *plan = NULL;
+    double start = now();
+    int status = fp8q_ckpt_open(b->source, &ckpt, &ignored, err);
+    struct fp8q_plan_options options = fp8q_request_options(&request, NULL);
+    options.threads = b->options->threads;
+    if (status == FP8Q_OK)
+        status = fp8q_plan_create(ckpt, &options, &plan, &ignored, err);
+    if (status == FP8Q_OK)
+        status = fp8q_convert(plan,
+                              &(struct fp8q_convert_options){.destination = b->output,
+                                                             .request = &request,
+                                                             .kernel = b->options->kernel},
+                              &result, &ignored, err);
+    *used_out = now() - start;
+    fp8q_plan_destroy(plan);
+    fp8q_ckpt_close(ckpt);
+    fp8q_warnings_reset(&ignored);
+    (void)fp8q_remove_tree(b->output, NULL);
+    (void)fp8q_remove_tree(b->sidecar, NULL);
+    return status;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, unsigned n)
+{
+    qsort(values, n, sizeof(*values), by_value);
+    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+/* Everything in turn, round after round, so that other load on the machine meets all alike.  */
+static int measure(struct bench *b, struct fp8q_error *err)
+{
+    enum { READ, WRITE, FLUSH_WRITE, BOTH, COPY, FLUSH_COPY, QUANTIZE, N };
+    double times[N][MOST_ROUNDS];
+    unsigned n = b->options->rounds;
+    n = n == 0 ? 1 : n > MOST_ROUNDS ? MOST_ROUNDS : n;
+    for (unsigned i = 0; i < n; i++) {
+        FP8Q_TRY(time_quantize(b, &times[QUANTIZE][i], err));
+        FP8Q_TRY(time_copy(b, &times[COPY][i], &times[FLUSH_COPY][i], err));
+        FP8Q_TRY(time_transfer(b, true, false, &times[READ][i], NULL, err));
+        FP8Q_TRY(time_transfer(b, false, true, &times[WRITE][i], &times[FLUSH_WRITE][i], err));
+        FP8Q_TRY(time_transfer(b, true, true, &times[BOTH][i], NULL, err));
+    }
+    *b->result = (struct fp8q_bench_files){
+        .source_bytes = b->source_bytes,
+        .output_bytes = b->output_bytes,
+        .read = median(times[READ], n),
+        .write = median(times[WRITE], n),
+        .transfer = median(times[BOTH], n),
+        .copy = median(times[COPY], n),
+        .quantize = median(times[QUANTIZE], n),
+        .flush_write = median(times[FLUSH_WRITE], n),
+        .flush_copy = median(times[FLUSH_COPY], n),
+    };
+    return FP8Q_OK;
+}
+
+static int open_bench(struct bench *b, struct fp8q_error *err)
+{
+    unsigned threads = b->options->threads;
+    b->dir = fp8q_join_unique(b->options->dir, "fp8q-bench");
+    b->memory = fp8q_array(threads, sizeof(*b->memory));
+    if (!b->dir || !b->memory)
+        return fp8q_fail_nomem(err);
+    b->source = fp8q_join(b->dir, "source.safetensors");
+    b->output = fp8q_join(b->dir, "output.safetensors");
+    b->sidecar = fp8q_join(b->dir, "output.scales.safetensors");
+    b->scratch = fp8q_join(b->dir, "scratch");
+    if (!b->source || !b->output || !b->sidecar || !b->scratch)
+        return fp8q_fail_nomem(err);
+    for (unsigned i = 0; i < threads; i++)
+        if (posix_memalign((void **)&b->memory[i], 64, CHUNK) != 0)
+            return fp8q_fail_nomem(err);
+    for (unsigned i = 0; i < threads; i++)
+        memset(b->memory[i], 1, CHUNK);
+    return fp8q_mkdir(b->dir, err);
+}
+
+static void close_bench(struct bench *b)
+{
+    if (b->dir)
+        (void)fp8q_remove_tree(b->dir, NULL);
+    for (unsigned i = 0; b->memory && i < b->options->threads; i++)
+        free(b->memory[i]);
+    free(b->memory);
+    free(b->dir);
+    free(b->source);
+    free(b->output);
+    free(b->sidecar);
+    free(b->scratch);
+}
+
+int fp8q_bench_files(const struct fp8q_bench_options *options, struct fp8q_bench_files *result,
+                     struct fp8q_error *err)
+{
+    struct bench b = {.options = options, .result = result, .in = -1, .out = -1};
+    *result = (struct fp8q_bench_files){0};
+    int status = open_bench(&b, err);
+    if (status == FP8Q_OK)
+        status = make_source(&b, err);
+    if (status == FP8Q_OK)
+        status = measure(&b, err);
+    close_bench(&b);
+    return status;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * rounding.c - decides and keeps the sites of error-compensated rounding.
+ */
+#include "calibration/rounding.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/fingerprint.h"
+#include "format/jsonw.h"
+#include "base/mem.h"
+
+/* ---- which tensors --------------------------------------------------------------------------- */
+
+static bool takes_part(const struct fp8q_plan *plan, size_t source)
+{
+    const struct fp8q_tensor *t = &plan->ckpt->tensors[source];
+    const struct fp8q_decision *d = &plan->selection.decisions[source];
+    return d->quantize && d->scheme == FP8Q_SCHEME_BLOCK && t->ndim == 2;
+}
+
+static struct fp8q_rounding_site *find_site(struct fp8q_rounding *r, const char *name)
+{
+    for (size_t i = 0; i < r->n_sites; i++)
+        if (strcmp(r->sites[i].name, name) == 0)
+            return &r->sites[i];
+    return NULL;
+}
+
+/* Gathers the tensors of each site.  Tensors are sorted by name, so those of a site are near each
+ * other; the search is over layers x 4 entries.  */
+static int gather(struct fp8q_rounding *r, struct fp8q_error *err)
+{
+    const struct fp8q_ckpt *ckpt = r->plan->ckpt;
+    r->site_of = fp8q_array(ckpt->n_tensors, sizeof(*r->site_of));
+    r->sites = fp8q_array(ckpt->n_tensors, sizeof(*r->sites));
+    if (!r->site_of || !r->sites)
+        return fp8q_fail_nomem(err);
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        struct fp8q_name buf;
+        r->site_of[i] = SIZE_MAX;
+        if (!takes_part(r->plan, i))
+            continue;
+        const char *name = fp8q_calib_site_of(ckpt->tensors[i].name, &buf);
+        struct fp8q_rounding_site *s = find_site(r, name);
+        if (!s) {
+            s = &r->sites[r->n_sites++];
+            snprintf(s->name, sizeof(s->name), "%s", name);
+            s->n_cols = ckpt->tensors[i].shape[1];
+        }
+        r->site_of[i] = (size_t)(s - r->sites);
+    }
+    return FP8Q_OK;
+}
+
+/* ---- the guard ------------------------------------------------------------------------------- */
+
+static int decide_site(struct fp8q_rounding *r, size_t index, const char **names,
+                       const struct fp8q_json *decided, struct fp8q_error *err)
+{
+    struct fp8q_rounding_site *s = &r->sites[index];
+    struct fp8q_site *site = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < r->plan->ckpt->n_tensors; i++)
+        if (r->site_of[i] == index)
+            names[n++] = r->plan->ckpt->tensors[i].name;
+    FP8Q_TRY(fp8q_site_create(&r->calib, names[0], s->n_cols, r->plan->threads, &site, err));
+    if (!site) {
+        r->n_without++;
+        return FP8Q_OK;
+    }
+    int status = FP8Q_OK;
+    if (decided) {
+        s->compensated = fp8q_json_has_string(decided, s->name);
+    } else {
+        status = fp8q_guard_run(site, r->plan->ckpt, names, n, r->plan->options.scale_fmt,
+                                r->kernel, r->gemm, r->plan->threads, &s->guard, err);
+        s->compensated = status == FP8Q_OK && fp8q_guard_helps(&s->guard);
+    }
+    r->n_compensated += s->compensated;
+    r->n_plain += !s->compensated;
+    fp8q_site_destroy(site);
+    return status;
+}
+
+static int decide(struct fp8q_rounding *r, const struct fp8q_json *decided,
+                  const struct fp8q_progress *progress, struct fp8q_error *err)
+{
+    const char **names = fp8q_array(r->plan->ckpt->n_tensors, sizeof(*names));
+    int status = names ? FP8Q_OK : fp8q_fail_nomem(err);
+    for (size_t i = 0; i < r->n_sites && status == FP8Q_OK; i++) {
+        status = decide_site(r, i, names, decided, err);
+        if (progress)
+            progress->update(progress->ctx, "guard", i, r->n_sites);
+    }
+    free(names);
+    return status;
+}
+
+int fp8q_rounding_open(const struct fp8q_plan *plan, const char *path,
+                       const struct fp8q_kernel *kernel, const struct fp8q_json *decided,
+                       const struct fp8q_progress *progress, struct fp8q_rounding *r,
+                       struct fp8q_error *err)
+{
+    *r = (struct fp8q_rounding){.plan = plan,
+                                .kernel = kernel,
+                                .gemm = fp8q_gemm_select(kernel->name),
+                                .path = path,
+                                .lock = PTHREAD_MUTEX_INITIALIZER};
+    FP8Q_TRY(fp8q_calib_open(path, &r->calib, err));
+    FP8Q_TRY(fp8q_fingerprint(plan->ckpt, plan->threads, progress, &r->source_fingerprint, err));
+    FP8Q_TRY(fp8q_calib_matches(&r->calib, r->source_fingerprint, err));
+    FP8Q_TRY(gather(r, err));
+    return decide(r, decided, progress, err);
+}
+
+void fp8q_rounding_close(struct fp8q_rounding *r)
+{
+    for (size_t i = 0; i < r->n_sites; i++)
+        fp8q_site_destroy(r->sites[i].site);
+    free(r->sites);
+    free(r->site_of);
+    fp8q_calib_close(&r->calib);
+    *r = (struct fp8q_rounding){.plan = NULL};
+}
+
+/* ---- while streaming ------------------------------------------------------------------------- */
+
+/* Unused sites beyond one are dropped before another is loaded: two are in memory, plus one for
+ * each worker that is still busy with an older one.  */
+static void drop_idle(struct fp8q_rounding *r, const struct fp8q_rounding_site *keep)
+{
+    for (size_t i = 0; i < r->n_sites; i++)
+        if (&r->sites[i] != keep && r->sites[i].users == 0 && r->sites[i].site) {
+            fp8q_site_destroy(r->sites[i].site);
+            r->sites[i].site = NULL;
+        }
+}
+
+int fp8q_rounding_acquire(struct fp8q_rounding *r, size_t source, const struct fp8q_site **site_out,
+                          struct fp8q_error *err)
+{
+    *site_out = NULL;
+    if (r->site_of[source] == SIZE_MAX || !r->sites[r->site_of[source]].compensated)
+        return FP8Q_OK;
+    struct fp8q_rounding_site *s = &r->sites[r->site_of[source]];
+    int status = FP8Q_OK;
+    pthread_mutex_lock(&r->lock);
+    if (!s->site) {
+        drop_idle(r, s);
+        status = fp8q_site_create(&r->calib, r->plan->ckpt->tensors[source].name, s->n_cols, 1,
+                                  &s->site, err);
+    }
+    if (status == FP8Q_OK)
+        s->users++;
+    *site_out = s->site;
+    pthread_mutex_unlock(&r->lock);
+    return status;
+}
+
+void fp8q_rounding_release(struct fp8q_rounding *r, size_t source)
+{
+    if (r->site_of[source] == SIZE_MAX || !r->sites[r->site_of[source]].compensated)
+        return;
+    pthread_mutex_lock(&r->lock);
+    r->sites[r->site_of[source]].users--;
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* ---- the manifest ---------------------------------------------------------------------------- */
+
+int fp8q_rounding_json(const struct fp8q_rounding *r, struct fp8q_text *out, struct fp8q_error *err)
+{
+    struct fp8q_jsonw w = {.indent = 0};
+    fp8q_jsonw_open(&w, NULL, '{');
+    fp8q_jsonw_string(&w, "method", "error-compensated");
+    fp8q_jsonw_string(&w, "calibration", r->path);
+    fp8q_jsonw_string(&w, "inputs_fingerprint", r->calib.meta.inputs_fingerprint);
+    fp8q_jsonw_open(&w, "compensated", '[');
+    for (size_t i = 0; i < r->n_sites; i++)
+        if (r->sites[i].compensated)
+            fp8q_jsonw_string(&w, NULL, r->sites[i].name);
+    fp8q_jsonw_close(&w, ']');
+    fp8q_jsonw_close(&w, '}');
+    *out = w.text;
+    return fp8q_text_status(out, err);
+}

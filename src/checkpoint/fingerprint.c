@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * fingerprint.c - CRCs of 4 MiB pieces in parallel, joined in order.
+ */
+#include "checkpoint/fingerprint.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc.h"
+#include "base/mem.h"
+#include "base/pool.h"
+
+#define PIECE ((uint64_t)4 << 20)
+
+struct piece {
+    const struct fp8q_tensor *tensor;
+    uint64_t offset, size;
+    uint32_t crc;
+};
+
+struct job {
+    const struct fp8q_ckpt *ckpt;
+    struct piece *pieces;
+    uint8_t *buffers; /* PIECE bytes a worker */
+    const struct fp8q_progress *progress;
+    _Atomic uint64_t done;
+};
+
+static uint32_t add_le(uint32_t crc, uint64_t value, size_t size)
+{
+    uint8_t bytes[8];
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = (uint8_t)(value >> (8 * i));
+    return fp8q_crc32(crc, bytes, size);
+}
+
+uint32_t fp8q_fingerprint_add(uint32_t crc, const char *name, enum fp8q_dtype dtype,
+                              const uint64_t *shape, uint32_t ndim, uint32_t data_crc)
+{
+    const char *dtype_name = fp8q_dtype_name(dtype);
+    crc = fp8q_crc32(crc, name, strlen(name) + 1);
+    crc = fp8q_crc32(crc, dtype_name, strlen(dtype_name) + 1);
+    crc = add_le(crc, ndim, 4);
+    for (uint32_t i = 0; i < ndim; i++)
+        crc = add_le(crc, shape[i], 8);
+    return add_le(crc, data_crc, 4);
+}
+
+static int read_piece(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
+{
+    struct job *job = ctx;
+    struct piece *p = &job->pieces[task];
+    uint8_t *buffer = job->buffers + worker * PIECE;
+    FP8Q_TRY(fp8q_ckpt_read(job->ckpt, p->tensor, p->offset, buffer, (size_t)p->size, err));
+    p->crc = fp8q_crc32(0, buffer, (size_t)p->size);
+    uint64_t done = atomic_fetch_add(&job->done, p->size) + p->size;
+    if (job->progress)
+        job->progress->update(job->progress->ctx, "fingerprint", done, job->ckpt->data_bytes);
+    return FP8Q_OK;
+}
+
+static uint32_t join_pieces(const struct fp8q_ckpt *ckpt, const struct piece *p)
+{
+    uint32_t crc = 0;
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        const struct fp8q_tensor *t = &ckpt->tensors[i];
+        uint32_t data = 0;
+        for (uint64_t offset = 0; offset < t->size_bytes; offset += PIECE, p++)
+            data = fp8q_crc32_join(data, p->crc, p->size);
+        crc = fp8q_fingerprint_add(crc, t->name, t->dtype, t->shape, t->ndim, data);
+    }
+    return crc;
+}
+
+int fp8q_fingerprint(const struct fp8q_ckpt *ckpt, unsigned n_threads,
+                     const struct fp8q_progress *progress, uint32_t *fingerprint_out,
+                     struct fp8q_error *err)
+{
+    struct job job = {.ckpt = ckpt, .progress = progress};
+    uint64_t n = 0;
+    *fingerprint_out = 0;
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        n += fp8q_ceil_div(ckpt->tensors[i].size_bytes, PIECE);
+    job.pieces = fp8q_array(n, sizeof(*job.pieces));
+    job.buffers = fp8q_array(n_threads ? n_threads : 1, PIECE);
+    int status = job.pieces && job.buffers ? FP8Q_OK : fp8q_fail_nomem(err);
+    if (status == FP8Q_OK) {
+        struct piece *p = job.pieces;
+        for (size_t i = 0; i < ckpt->n_tensors; i++) {
+            const struct fp8q_tensor *t = &ckpt->tensors[i];
+            for (uint64_t at = 0; at < t->size_bytes; at += PIECE, p++)
+                *p = (struct piece){t, at, t->size_bytes - at < PIECE ? t->size_bytes - at : PIECE,
+                                    0};
+        }
+        status = fp8q_pool_run(n_threads, n, read_piece, &job, err);
+    }
+    if (status == FP8Q_OK)
+        *fingerprint_out = join_pieces(ckpt, job.pieces);
+    free(job.pieces);
+    free(job.buffers);
+    return status;
+}

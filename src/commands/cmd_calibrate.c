@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cmd_calibrate.c - `fp8q calibrate MODEL`: statistics of the inputs of linears.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "calibration/calib.h"
+#include "commands/commands.h"
+#include "cli/evalinputs.h"
+#include "checkpoint/fingerprint.h"
+
+struct args {
+    struct cli_inputs inputs;
+    const char *out, *import;
+    struct cli_list merge;
+    bool no_moments, overwrite;
+};
+
+struct state {
+    struct fp8q_ckpt *ckpt;
+    struct fp8q_model model;
+    struct fp8q_inputs inputs;
+};
+
+static int collect(struct cli *cli, const char *path, const struct args *args, struct state *s)
+{
+    struct fp8q_error *err = &cli->error;
+    const struct fp8q_progress progress = {cli_progress, cli};
+    struct cli_time created;
+    struct fp8q_calibrate_options options = {.n_threads = (unsigned)cli->threads,
+                                             .kernel = cli->kernel,
+                                             .no_moments = args->no_moments,
+                                             .progress = &progress,
+                                             .created = cli_timestamp(&created)};
+    FP8Q_TRY(fp8q_ckpt_open(path, &s->ckpt, &cli->warnings, err));
+    FP8Q_TRY(fp8q_model_open(s->ckpt, &s->model, err));
+    FP8Q_TRY(cli_inputs_open(cli, &args->inputs, s->ckpt, &s->inputs));
+    FP8Q_TRY(fp8q_inputs_check(&s->inputs, &s->model, err));
+    FP8Q_TRY(
+        fp8q_fingerprint(s->ckpt, options.n_threads, &progress, &options.source_fingerprint, err));
+    FP8Q_TRY(fp8q_calibrate(&s->model, &s->inputs, &options, args->out, args->overwrite, err));
+    return fp8q_ckpt_unchanged(s->ckpt, err);
+}
+
+static int report(struct cli *cli, const char *out)
+{
+    struct fp8q_calib calib;
+    char bytes[32];
+    FP8Q_TRY(fp8q_calib_open(out, &calib, &cli->error));
+    bool moments = calib.sites[0].has[FP8Q_CALIB_HBLK];
+    cli_print(cli, "%s: %zu sites, %llu tokens of %llu samples, %s%s\n", out, calib.n_sites,
+              (unsigned long long)calib.meta.n_tokens, (unsigned long long)calib.meta.n_samples,
+              cli_bytes(bytes, calib.file->data_bytes),
+              moments ? "" : "; no second moments, so not for quantize --calibration");
+    const struct fp8q_calib_meta *m = &calib.meta;
+    double nll = m->nll_tokens ? m->nll_sum / (double)m->nll_tokens : NAN;
+    if (m->nll_tokens > 0)
+        cli_print(cli, "the model gives these tokens %.3f nats each; words at random %.3f\n", nll,
+                  log((double)m->vocab));
+    if (fp8q_calib_is_noise(&calib))
+        FP8Q_TRY(fp8q_warn(
+            &cli->warnings, &cli->error, "calibration-noise",
+            "%s: the model finds these inputs no likelier than random words: they are not "
+            "representative, and quantize --calibration will round plainly",
+            out));
+    struct fp8q_jsonw *w = &cli->json;
+    fp8q_jsonw_number(w, "nll", nll);
+    fp8q_jsonw_bool(w, "noise", fp8q_calib_is_noise(&calib));
+    fp8q_jsonw_string(w, "output", out);
+    fp8q_jsonw_uint(w, "sites", calib.n_sites);
+    fp8q_jsonw_uint(w, "tokens", calib.meta.n_tokens);
+    fp8q_jsonw_uint(w, "samples", calib.meta.n_samples);
+    fp8q_jsonw_bool(w, "moments", moments);
+    fp8q_jsonw_string(w, "source_fingerprint", calib.meta.source_fingerprint);
+    fp8q_jsonw_string(w, "inputs_fingerprint", calib.meta.inputs_fingerprint);
+    fp8q_calib_close(&calib);
+    return FP8Q_OK;
+}
+
+static int run(struct cli *cli, const char *path, const struct args *args, struct state *s)
+{
+    struct fp8q_error *err = &cli->error;
+    struct cli_time created;
+    int ways = (path != NULL) + (args->import != NULL) + (args->merge.count > 0);
+    if (ways != 1 || !args->out)
+        return fp8q_fail(err, FP8Q_E_ARG, "usage",
+                         "calibrate: give one of MODEL, --merge and --import, and -o FILE");
+    FP8Q_TRY(cli_result_check(args->out, args->overwrite, err));
+    if (args->import)
+        FP8Q_TRY(fp8q_calib_import(args->import, cli_timestamp(&created), args->out,
+                                   args->overwrite, err));
+    else if (path)
+        FP8Q_TRY(collect(cli, path, args, s));
+    else
+        FP8Q_TRY(fp8q_calib_merge(args->merge.items, args->merge.count, cli_timestamp(&created),
+                                  args->out, args->overwrite, err));
+    cli_progress_clear();
+    return report(cli, args->out);
+}
+
+static int cmd_calibrate(struct cli *cli, int argc, char **argv)
+{
+    static const char usage[] =
+        "usage: fp8q calibrate MODEL (--inputs F.safetensors | --text FILE) -o "
+        "C.calib.safetensors\n"
+        "       fp8q calibrate --merge A --merge B ... -o C\n"
+        "       fp8q calibrate --import IMATRIX -o C\n\n"
+        "Runs a model on representative inputs and writes statistics of the inputs of its linears, "
+        "for\n"
+        "`fp8q quantize --calibration` (error-compensated rounding) and `fp8q drift`.";
+    struct args args = {.out = NULL};
+    const struct cli_option options[] = {
+        CLI_INPUT_OPTIONS(args.inputs),
+        {"output", 'o', CLI_TEXT, &args.out, "FILE", "calibration file to write"},
+        {"no-moments", 0, CLI_FLAG, &args.no_moments, NULL,
+         "leave out what error compensation needs: a small file,\nfor drift only"},
+        {"merge", 0, CLI_LIST, &args.merge, "FILE", "add up files of the same weights (repeat)"},
+        {"import", 0, CLI_TEXT, &args.import, "FILE",
+         "convert a llama.cpp imatrix (.gguf or .dat)"},
+        {"overwrite", 0, CLI_FLAG, &args.overwrite, NULL, "replace an existing FILE of -o"},
+        {.name = NULL}};
+    const char *path;
+    struct state s = {0};
+    int code;
+    if (!cli_parse(cli, argc, argv, usage, options, &path, 0, 1, &code))
+        return code;
+    int status = run(cli, path, &args, &s);
+    fp8q_inputs_reset(&s.inputs);
+    fp8q_model_reset(&s.model);
+    fp8q_ckpt_close(s.ckpt);
+    free(args.merge.items);
+    return cli_end(cli, status);
+}
+
+const struct cli_command cli_cmd_calibrate = {"calibrate", cmd_calibrate,
+                                              "statistics of the inputs of linears"};

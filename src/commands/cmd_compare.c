@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cmd_compare.c - `fp8q compare`: the table of formats and granularities on real weights.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "checkpoint/checkpoint.h"
+#include "cli/cli.h"
+#include "commands/commands.h"
+#include "measure/compare.h"
+#include "select/select.h"
+
+static const char usage[] =
+    "usage: fp8q compare SRC [--tensor NAME ...]\n\n"
+    "Rounds the weights of SRC (a .safetensors file or a checkpoint directory) to FP8 E4M3, INT8 "
+    "and\n"
+    "INT4 with one scale per tensor, per output channel and per 128x128 block, and prints the "
+    "error\n"
+    "of each and its size.  Nothing is written.  Without --tensor: the 2-D weights that quantize "
+    "takes\n"
+    "(--ragged quantize), or all 2-D float tensors where it would take none.";
+
+enum style { STYLE_TEXT, STYLE_MARKDOWN, STYLE_CSV };
+
+static void print_csv(struct cli *cli, const struct fp8q_compare_sums *s, const char *name)
+{
+    for (unsigned i = 0; i < FP8Q_CMP_ROWS; i++)
+        cli_print(cli, "%s,%s,%s,%.9g,%.9g,%.6f,%llu\n", name, fp8q_compare_format(i),
+                  fp8q_compare_granularity(i), fp8q_compare_rmse(s, i), fp8q_compare_relative(s, i),
+                  fp8q_compare_sqnr_db(s, i), (unsigned long long)s->bytes[i]);
+}
+
+static void print_table(struct cli *cli, const struct fp8q_compare_sums *s, const char *name,
+                        enum style style)
+{
+    char bytes[32];
+    bool md = style == STYLE_MARKDOWN;
+    if (style == STYLE_CSV) {
+        print_csv(cli, s, name);
+        return;
+    }
+    cli_print(cli, "%s%s: %llu tensor%s, %llu weights, %s in the source%s\n", md ? "\n**" : "\n",
+              name, (unsigned long long)s->n_tensors, s->n_tensors == 1 ? "" : "s",
+              (unsigned long long)s->n_elems, cli_bytes(bytes, s->source_bytes), md ? "**\n" : "");
+    cli_print(
+        cli,
+        md ? "| format | scale per | RMSE | relative | SQNR dB | size | of source |\n"
+             "|---|---|---|---|---|---|---|\n"
+           : "  format    scale per    RMSE         relative   SQNR dB  size       of source\n");
+    for (unsigned i = 0; i < FP8Q_CMP_ROWS; i++)
+        cli_print(cli,
+                  md ? "| %s | %s | %.8f | %.4f %% | %.2f | %s | %.1f %% |\n"
+                     : "  %-9s %-11s  %.8f  %8.4f %%  %7.2f  %-9s  %5.1f %%\n",
+                  fp8q_compare_format(i), fp8q_compare_granularity(i), fp8q_compare_rmse(s, i),
+                  100 * fp8q_compare_relative(s, i), fp8q_compare_sqnr_db(s, i),
+                  cli_bytes(bytes, s->bytes[i]),
+                  100 * (double)s->bytes[i] / (double)s->source_bytes);
+}
+
+static void json_rows(struct fp8q_jsonw *w, const struct fp8q_compare_sums *s)
+{
+    fp8q_jsonw_uint(w, "tensors", s->n_tensors);
+    fp8q_jsonw_uint(w, "weights", s->n_elems);
+    fp8q_jsonw_uint(w, "source_bytes", s->source_bytes);
+    fp8q_jsonw_open(w, "rows", '[');
+    for (unsigned i = 0; i < FP8Q_CMP_ROWS; i++) {
+        fp8q_jsonw_open(w, NULL, '{');
+        fp8q_jsonw_string(w, "format", fp8q_compare_format(i));
+        fp8q_jsonw_string(w, "granularity", fp8q_compare_granularity(i));
+        fp8q_jsonw_number(w, "rmse", fp8q_compare_rmse(s, i));
+        fp8q_jsonw_number(w, "relative_rmse", fp8q_compare_relative(s, i));
+        fp8q_jsonw_number(w, "sqnr_db", fp8q_compare_sqnr_db(s, i));
+        fp8q_jsonw_uint(w, "bytes", s->bytes[i]);
+        fp8q_jsonw_close(w, '}');
+    }
+    fp8q_jsonw_close(w, ']');
+}
+
+static void report(struct cli *cli, const struct fp8q_compare *result, enum style style)
+{
+    struct fp8q_jsonw *w = &cli->json;
+    struct fp8q_shown shown;
+    fp8q_jsonw_string(w, "selection", result->selection);
+    json_rows(w, &result->total);
+    fp8q_jsonw_open(w, "groups", '[');
+    for (size_t i = 0; i < result->n_groups; i++) {
+        fp8q_jsonw_open(w, NULL, '{');
+        fp8q_jsonw_string(w, "group", result->groups[i].name);
+        json_rows(w, &result->groups[i]);
+        fp8q_jsonw_close(w, '}');
+    }
+    fp8q_jsonw_close(w, ']');
+    if (style == STYLE_CSV)
+        cli_print(cli, "group,format,granularity,rmse,relative_rmse,sqnr_db,bytes\n");
+    for (size_t i = 0; i < result->n_groups && (style != STYLE_TEXT || cli->verbose); i++)
+        print_table(cli, &result->groups[i], fp8q_show(&shown, result->groups[i].name), style);
+    print_table(cli, &result->total, style == STYLE_CSV ? "total" : result->selection, style);
+    if (style == STYLE_TEXT && !cli->verbose && result->n_groups > 1)
+        cli_print(cli, "\n%zu module groups; -v prints a table for each.\n", result->n_groups);
+}
+
+/* What quantize would take, ragged weights too: the table says nothing about what engines can load.
+ */
+struct choice {
+    const struct fp8q_ckpt *ckpt;
+    struct fp8q_selection selection;
+};
+
+static bool is_chosen(void *ctx, const struct fp8q_tensor *tensor)
+{
+    const struct choice *choice = ctx;
+    return choice->selection.decisions[tensor - choice->ckpt->tensors].quantize;
+}
+
+/* False where quantize would take nothing (another architecture, weights that are FP8 already).  */
+static bool choose(const struct fp8q_ckpt *ckpt, struct choice *choice)
+{
+    const struct fp8q_select_options options = {.ragged = FP8Q_RAGGED_QUANTIZE};
+    choice->ckpt = ckpt;
+    if (fp8q_select(ckpt, &options, &choice->selection, NULL, NULL) != FP8Q_OK)
+        return false;
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (ckpt->tensors[i].ndim == 2 && choice->selection.decisions[i].quantize)
+            return true;
+    fp8q_selection_reset(&choice->selection);
+    return false;
+}
+
+static int run_compare(struct cli *cli, const char *path, const struct cli_list *names,
+                       enum style style)
+{
+    struct fp8q_ckpt *ckpt;
+    struct fp8q_compare result;
+    const struct fp8q_progress progress = {cli_progress, cli};
+    struct fp8q_compare_options options = {.kernel = fp8q_kernel_select(cli->kernel),
+                                           .threads = (unsigned)cli->threads,
+                                           .names = names->items,
+                                           .n_names = names->count,
+                                           .progress = &progress};
+    if (!options.kernel)
+        return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
+                         "--kernel: \"%s\" is unknown or not usable here", cli->kernel);
+    FP8Q_TRY(fp8q_ckpt_open(path, &ckpt, &cli->warnings, &cli->error));
+    struct choice choice;
+    bool chosen = names->count == 0 && choose(ckpt, &choice);
+    if (chosen) {
+        options.take = is_chosen;
+        options.take_ctx = &choice;
+    }
+    int status = fp8q_compare(ckpt, &options, &result, &cli->error);
+    if (chosen)
+        fp8q_selection_reset(&choice.selection);
+    cli_progress_clear();
+    if (status == FP8Q_OK)
+        report(cli, &result, style);
+    fp8q_compare_reset(&result);
+    fp8q_ckpt_close(ckpt);
+    return status;
+}
+
+static int cmd_compare(struct cli *cli, int argc, char **argv)
+{
+    struct cli_list names = {0};
+    bool markdown = false, csv = false;
+    const char *path;
+    int code;
+    const struct cli_option options[] = {
+        {"tensor", 0, CLI_LIST, &names, "NAME", "only this tensor (may be given again)"},
+        {"markdown", 0, CLI_FLAG, &markdown, NULL, "print Markdown tables"},
+        {"csv", 0, CLI_FLAG, &csv, NULL, "print comma-separated values"},
+        {.name = NULL}};
+    if (cli_parse(cli, argc, argv, usage, options, &path, 1, 1, &code)) {
+        if (markdown && csv)
+            code = cli_usage_error(cli, "compare: --markdown and --csv exclude each other");
+        else
+            code = cli_end(cli, run_compare(cli, path, &names,
+                                            markdown ? STYLE_MARKDOWN
+                                            : csv    ? STYLE_CSV
+                                                     : STYLE_TEXT));
+    }
+    free(names.items);
+    return code;
+}
+
+const struct cli_command cli_cmd_compare = {
+    "compare", cmd_compare, "error and size of FP8, INT8 and INT4 on the weights of a checkpoint"};

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cmd_drift.c - `fp8q drift OLD NEW`: has the distribution of inputs moved.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/commands.h"
+#include "measure/drift.h"
+#include "checkpoint/fingerprint.h"
+
+struct args {
+    struct fp8q_drift_limits limits;
+    const char *model, *scale_fmt;
+};
+
+struct state {
+    struct fp8q_calib old_calib, new_calib;
+    struct fp8q_ckpt *ckpt;
+    struct fp8q_drift drift;
+};
+
+static void print_site(struct cli *cli, const struct fp8q_drift_site *s)
+{
+    cli_print(cli, "%-36s %+7.3f %+8.3f %8.2f %7.3f %9.3f", s->name, s->rms, s->absmax, s->overlap,
+              s->hist, s->channels);
+    if (!isnan(s->codes_changed))
+        cli_print(cli, " %8.2f %%", 100 * s->codes_changed);
+    cli_print(cli, "%s\n", s->moved ? "  moved" : "");
+}
+
+static void print_result(struct cli *cli, const struct args *args, const struct fp8q_drift *d)
+{
+    double total = 0;
+    if (cli->verbose || d->n_moved > 0)
+        cli_print(cli, "%-36s log2 rms  absmax  overlap    hist  channels\n", "site");
+    for (size_t i = 0, shown = 0; i < d->n_sites; i++) {
+        total += fabs(d->sites[i].rms);
+        if (cli->verbose || (d->sites[i].moved && shown++ < 10))
+            print_site(cli, &d->sites[i]);
+    }
+    cli_print(cli, "%zu of %zu sites moved; mean |log2 rms| %.3f; modality mix changed by %.2f\n",
+              d->n_moved, d->n_sites, total / (double)d->n_sites, d->mix);
+    if (!isnan(d->codes_changed))
+        cli_print(cli, "re-rounding with the new statistics would change %.2f %% of the codes\n",
+                  100 * d->codes_changed);
+    cli_print(
+        cli,
+        "%s: limits are log2 rms %g, log2 absmax %g, overlap %g, hist %g, channels %g, mix %g, "
+        "and %g %% of the sites\n",
+        d->stale ? "STALE" : "not stale", args->limits.rms, args->limits.absmax,
+        args->limits.overlap, args->limits.hist, args->limits.channels, args->limits.mix,
+        100 * args->limits.sites);
+}
+
+static int run(struct cli *cli, const char *const *paths, const struct args *args, struct state *s)
+{
+    struct fp8q_error *err = &cli->error;
+    const struct fp8q_progress progress = {cli_progress, cli};
+    bool ue8m0 = strcmp(args->scale_fmt, "ue8m0") == 0;
+    if (!ue8m0 && strcmp(args->scale_fmt, "f32") != 0)
+        return fp8q_fail(err, FP8Q_E_ARG, "usage",
+                         "--scale-fmt: expected f32 or ue8m0, found \"%s\"", args->scale_fmt);
+    FP8Q_TRY(fp8q_calib_open(paths[0], &s->old_calib, err));
+    FP8Q_TRY(fp8q_calib_open(paths[1], &s->new_calib, err));
+    if (args->model) {
+        uint32_t fingerprint;
+        FP8Q_TRY(fp8q_ckpt_open(args->model, &s->ckpt, &cli->warnings, err));
+        FP8Q_TRY(fp8q_fingerprint(s->ckpt, (unsigned)cli->threads, &progress, &fingerprint, err));
+        FP8Q_TRY(fp8q_calib_matches(&s->old_calib, fingerprint, err));
+    }
+    FP8Q_TRY(fp8q_drift_run(&s->old_calib, &s->new_calib, &args->limits, s->ckpt,
+                            ue8m0 ? FP8Q_SCALE_UE8M0 : FP8Q_SCALE_F32, cli->kernel,
+                            (unsigned)cli->threads, &progress, &s->drift, err));
+    cli_progress_clear();
+    print_result(cli, args, &s->drift);
+    fp8q_drift_json(&s->drift, &args->limits, &cli->json);
+    if (s->drift.stale)
+        return fp8q_fail(err, FP8Q_E_EVIDENCE, "calibration-stale",
+                         "the inputs have moved: %zu of %zu sites beyond the limits, mix by %.2f",
+                         s->drift.n_moved, s->drift.n_sites, s->drift.mix);
+    return FP8Q_OK;
+}
+
+static int cmd_drift(struct cli *cli, int argc, char **argv)
+{
+    static const char usage[] =
+        "usage: fp8q drift OLD.calib.safetensors NEW.calib.safetensors [options]\n\n"
+        "Compares the statistics of two calibration files of the same weights.  Exit status 5 when "
+        "the\n"
+        "inputs have moved, so that evaluations and error-compensated codes made with OLD are "
+        "stale.";
+    struct args args = {.limits = fp8q_drift_defaults, .scale_fmt = "f32"};
+    const struct cli_option options[] = {
+        {"model", 0, CLI_TEXT, &args.model, "SRC",
+         "the weights: also the share of codes that error-\ncompensated rounding would change"},
+        {"scale-fmt", 0, CLI_TEXT, &args.scale_fmt, "FMT",
+         "scales for --model: f32 (default) or ue8m0"},
+        {"max-rms", 0, CLI_NUMBER, &args.limits.rms, "X",
+         "limit of |log2| of a site's RMS ratio (1)"},
+        {"max-absmax", 0, CLI_NUMBER, &args.limits.absmax, "X",
+         "limit of log2 of the growth of absmax (1)"},
+        {"min-overlap", 0, CLI_NUMBER, &args.limits.overlap, "X",
+         "least share of top channels that stay (0.5)"},
+        {"max-hist", 0, CLI_NUMBER, &args.limits.hist, "X",
+         "limit of the mean shift of tile amax, in powers of 2 (0.5)"},
+        {"max-channels", 0, CLI_NUMBER, &args.limits.channels, "X",
+         "limit of the mean |log2| of the channels' RMS ratio (0.5)"},
+        {"max-mix", 0, CLI_NUMBER, &args.limits.mix, "X",
+         "limit of the change of a modality's share (0.2)"},
+        {"max-sites", 0, CLI_NUMBER, &args.limits.sites, "X",
+         "share of sites that may move (0.05)"},
+        {.name = NULL}};
+    const char *paths[2];
+    struct state s = {.ckpt = NULL};
+    int code;
+    if (!cli_parse(cli, argc, argv, usage, options, paths, 2, 2, &code))
+        return code;
+    int status = run(cli, paths, &args, &s);
+    fp8q_drift_reset(&s.drift);
+    fp8q_calib_close(&s.old_calib);
+    fp8q_calib_close(&s.new_calib);
+    fp8q_ckpt_close(s.ckpt);
+    return cli_end(cli, status);
+}
+
+const struct cli_command cli_cmd_drift = {"drift", cmd_drift,
+                                          "whether the distribution of inputs has moved"};

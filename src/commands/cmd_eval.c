@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cmd_eval.c - `fp8q eval SRC DST`: how far the outputs of two checkpoints differ.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/commands.h"
+#include "measure/eval.h"
+#include "cli/evalinputs.h"
+#include "checkpoint/fingerprint.h"
+
+struct args {
+    struct cli_inputs inputs;
+    const char *acts, *evidence, *stack;
+    bool decompose, requant, overwrite;
+};
+
+struct state {
+    struct fp8q_ckpt *source, *output;
+    struct fp8q_model source_model, output_model;
+    struct fp8q_inputs inputs;
+    uint32_t source_print, output_print;
+    struct fp8q_eval eval;
+};
+
+static const char *const acts_names[] = {"none", "served", "block", "block-pow2", "token"};
+
+static bool parse_acts(const char *name, enum fp8q_acts *acts_out)
+{
+    for (size_t i = 0; i < sizeof(acts_names) / sizeof(*acts_names); i++)
+        if (strcmp(name, acts_names[i]) == 0) {
+            *acts_out = (enum fp8q_acts)i;
+            return true;
+        }
+    return false;
+}
+
+static int open_both(struct cli *cli, const char *const *paths, const struct args *args,
+                     struct state *s)
+{
+    struct fp8q_error *err = &cli->error;
+    const struct fp8q_progress progress = {cli_progress, cli};
+    FP8Q_TRY(fp8q_ckpt_open(paths[0], &s->source, &cli->warnings, err));
+    FP8Q_TRY(fp8q_ckpt_open(paths[1], &s->output, &cli->warnings, err));
+    FP8Q_TRY(fp8q_model_open(s->source, &s->source_model, err));
+    FP8Q_TRY(fp8q_model_open(s->output, &s->output_model, err));
+    FP8Q_TRY(fp8q_model_same(&s->source_model, &s->output_model, err));
+    FP8Q_TRY(cli_inputs_open(cli, &args->inputs, s->source, &s->inputs));
+    FP8Q_TRY(fp8q_inputs_check(&s->inputs, &s->source_model, err));
+    unsigned threads = (unsigned)cli->threads;
+    FP8Q_TRY(fp8q_fingerprint(s->source, threads, &progress, &s->source_print, err));
+    return fp8q_fingerprint(s->output, threads, &progress, &s->output_print, err);
+}
+
+static void write_members(struct fp8q_jsonw *w, const struct args *args, const struct state *s)
+{
+    char hex[16];
+    fp8q_jsonw_open(w, "fingerprints", '{');
+    snprintf(hex, sizeof(hex), "%08x", s->source_print);
+    fp8q_jsonw_string(w, "source", hex);
+    snprintf(hex, sizeof(hex), "%08x", s->output_print);
+    fp8q_jsonw_string(w, "output", hex);
+    snprintf(hex, sizeof(hex), "%08x", s->inputs.fingerprint);
+    fp8q_jsonw_string(w, "inputs", hex);
+    fp8q_jsonw_close(w, '}');
+    fp8q_jsonw_string(w, "source", s->source->path);
+    fp8q_jsonw_string(w, "output", s->output->path);
+    fp8q_jsonw_string(w, "dataset", s->inputs.dataset);
+    fp8q_jsonw_uint(w, "n_samples", s->inputs.n_samples);
+    fp8q_jsonw_string(w, "acts", args->acts);
+    fp8q_eval_json(&s->eval, w);
+}
+
+static int write_evidence(struct cli *cli, const struct args *args, const struct state *s)
+{
+    struct fp8q_jsonw w = {.indent = 1};
+    struct cli_time created;
+    fp8q_jsonw_open(&w, NULL, '{');
+    fp8q_jsonw_string(&w, "schema", "fp8q-evidence/1");
+    fp8q_jsonw_string(&w, "kind", "eval");
+    fp8q_jsonw_string(&w, "tool", "fp8q " FP8Q_VERSION);
+    fp8q_jsonw_string(&w, "created", cli_timestamp(&created));
+    fp8q_jsonw_string(&w, "stack", args->stack);
+    write_members(&w, args, s);
+    fp8q_jsonw_close(&w, '}');
+    fp8q_text_add(&w.text, "\n", 1);
+    int status = fp8q_text_status(&w.text, &cli->error);
+    if (status == FP8Q_OK)
+        status =
+            cli_result_write(args->evidence, args->overwrite, w.text.data, w.text.len, &cli->error);
+    fp8q_text_reset(&w.text);
+    return status;
+}
+
+/* ---- for people ---------------------------------------------------------------------------- */
+
+static void print_row(struct cli *cli, const char *name, const struct fp8q_eval_figures *f)
+{
+    cli_print(cli, "%-18s %.6f +- %.6f   %.6f   %.6f   %.6f   %7.3f   %6llu   %+.5f\n", name,
+              f->kld, isnan(f->kld_se) ? f->kld_se_by_token : f->kld_se, f->kld_median, f->kld_p99,
+              f->kld_max, 100 * f->top1, (unsigned long long)f->flips, f->dlnppl);
+}
+
+static int by_kld(const void *a, const void *b)
+{
+    double x = (*(const struct fp8q_eval_sample *const *)a)->kld;
+    double y = (*(const struct fp8q_eval_sample *const *)b)->kld;
+    return (x < y) - (x > y);
+}
+
+static void print_worst(struct cli *cli, const struct fp8q_eval *e)
+{
+    const struct fp8q_eval_sample **order = calloc(e->n_samples ? e->n_samples : 1, sizeof(*order));
+    size_t n = 0;
+    for (size_t i = 0; order && i < e->n_samples; i++)
+        if (e->samples[i].tokens > 0)
+            order[n++] = &e->samples[i];
+    if (order)
+        qsort(order, n, sizeof(*order), by_kld);
+    size_t show = cli->verbose ? n : n < 3 ? n : 3;
+    if (n > 1)
+        cli_print(cli, "worst samples:");
+    for (size_t i = 0; n > 1 && i < show; i++)
+        cli_print(cli, "%s %zu (KLD %.6f, top-1 %.2f %%)", i ? "," : "",
+                  (size_t)(order[i] - e->samples), order[i]->kld, 100 * order[i]->top1);
+    if (n > 1)
+        cli_print(cli, "\n");
+    free(order);
+}
+
+static void print_result(struct cli *cli, const struct args *args, const struct state *s)
+{
+    const struct fp8q_eval *e = &s->eval;
+    const struct fp8q_eval_figures *f = &e->rows[FP8Q_EVAL_OUTPUT];
+    static const char *const names[] = {"output", "  activations only", "  weights only",
+                                        "requantized UE8M0"};
+    cli_print(cli, "%llu tokens of %zu samples scored, %llu quantized linears, activations: %s\n",
+              (unsigned long long)f->tokens, e->n_samples, (unsigned long long)e->n_quantized,
+              args->acts);
+    cli_print(cli,
+              "%-18s KLD mean     SE         median     p99        max        top-1 %%     flips   "
+              "dlnPPL\n",
+              "");
+    for (int i = 0; i < FP8Q_EVAL_N_ROWS; i++)
+        if (e->rows[i].tokens > 0)
+            print_row(cli, names[i], &e->rows[i]);
+    if (f->nll_tokens > 0) {
+        char spread[32] = ""; /* one sample has none */
+        if (isfinite(f->dlnppl_se))
+            snprintf(spread, sizeof(spread), " +- %.5f", f->dlnppl_se);
+        cli_print(cli, "perplexity: source %.5f, output %.5f (dlnPPL %+.5f%s)\n", f->ppl_source,
+                  f->ppl_output, f->dlnppl, spread);
+    }
+    if (e->rows[FP8Q_EVAL_ACTIVATIONS].tokens > 0 && f->kld > 0)
+        cli_print(cli,
+                  "dynamic activation quantization alone costs %.0f %% of the KLD: a floor for any "
+                  "offline tool\n",
+                  100 * e->rows[FP8Q_EVAL_ACTIVATIONS].kld / f->kld);
+    print_worst(cli, e);
+    cli_print_verbose(cli, "relative error of the hidden state after each layer:");
+    for (uint32_t i = 0; i < e->n_layers; i++)
+        cli_print_verbose(cli, " %.5f", e->layer_error[i]);
+    cli_print_verbose(cli, "\n");
+}
+
+static int run(struct cli *cli, const char *const *paths, const struct args *args, struct state *s)
+{
+    const struct fp8q_progress progress = {cli_progress, cli};
+    struct fp8q_eval_options options = {.decompose = args->decompose,
+                                        .requant_ue8m0 = args->requant,
+                                        .n_threads = (unsigned)cli->threads,
+                                        .kernel = cli->kernel,
+                                        .progress = &progress};
+    if (!parse_acts(args->acts, &options.acts))
+        return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
+                         "--acts: expected served, none, block, block-pow2 or token, found \"%s\"",
+                         args->acts);
+    FP8Q_TRY(cli_result_check(args->evidence, args->overwrite, &cli->error));
+    FP8Q_TRY(open_both(cli, paths, args, s));
+    FP8Q_TRY(fp8q_eval_run(&s->source_model, &s->output_model, &s->inputs, &options, &s->eval,
+                           &cli->error));
+    /* What was measured is what was fingerprinted, or there is no evidence.  */
+    FP8Q_TRY(fp8q_ckpt_unchanged(s->source, &cli->error));
+    FP8Q_TRY(fp8q_ckpt_unchanged(s->output, &cli->error));
+    if (args->evidence)
+        FP8Q_TRY(write_evidence(cli, args, s));
+    cli_progress_clear();
+    print_result(cli, args, s);
+    write_members(&cli->json, args, s);
+    return FP8Q_OK;
+}
+
+static int cmd_eval(struct cli *cli, int argc, char **argv)
+{
+    static const char usage[] =
+        "usage: fp8q eval SRC DST (--inputs F.safetensors | --text FILE) [options]\n\n"
+        "Runs both checkpoints on the same inputs, a layer at a time, and reports how far the "
+        "outputs\n"
+        "of DST are from those of SRC: KL divergence, top-1 agreement, perplexity.  DST may come "
+        "from\n"
+        "another tool.";
+    struct args args = {.acts = "served", .stack = "fp8q-simulated"};
+    const struct cli_option options[] = {
+        CLI_INPUT_OPTIONS(args.inputs),
+        {"acts", 0, CLI_TEXT, &args.acts, "KIND",
+         "activations of quantized linears: served (default: by\n128 channels for block scales, "
+         "else "
+         "by token), none,\nblock, block-pow2, token"},
+        {"decompose", 0, CLI_FLAG, &args.decompose, NULL,
+         "also what activations alone and weights alone cost"},
+        {"requant-ue8m0", 0, CLI_FLAG, &args.requant, NULL,
+         "also DST with its scales made powers of two, as some\nengines do when they load it"},
+        {"output", 'o', CLI_TEXT, &args.evidence, "FILE",
+         "write the evidence (JSON) for `fp8q gate`"},
+        {"overwrite", 0, CLI_FLAG, &args.overwrite, NULL, "replace an existing FILE of -o"},
+        {"stack", 0, CLI_TEXT, &args.stack, "ID", "serving stack that the evidence speaks for"},
+        {.name = NULL}};
+    const char *paths[2];
+    struct state s = {0};
+    int code;
+    if (!cli_parse(cli, argc, argv, usage, options, paths, 2, 2, &code))
+        return code;
+    int status = run(cli, paths, &args, &s);
+    fp8q_eval_reset(&s.eval);
+    fp8q_inputs_reset(&s.inputs);
+    fp8q_model_reset(&s.source_model);
+    fp8q_model_reset(&s.output_model);
+    fp8q_ckpt_close(s.source);
+    fp8q_ckpt_close(s.output);
+    return cli_end(cli, status);
+}
+
+const struct cli_command cli_cmd_eval = {"eval", cmd_eval,
+                                         "how far the outputs of two checkpoints differ"};

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cmd_gate.c - `fp8q gate`: reads what the gate needs, and reports its checks.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "commands/commands.h"
+#include "cli/evalinputs.h"
+#include "cli/gate_facts.h"
+#include "base/io.h"
+#include "cli/junit.h"
+#include "base/mem.h"
+
+static const char usage[] =
+    "usage: fp8q gate DST [--policy P] [--lock L] [--evidence E ...] [--baseline E ...]\n"
+    "                 [--task NAME:BASE:QUANT ...] [--source SRC]\n"
+    "       fp8q gate --print-policy [--policy P]\n\n"
+    "Decides whether the checkpoint DST may be used: verify and lock, evidence of eval, and "
+    "results of\n"
+    "tasks against the unquantized model.  Exit status: 0 passed, 1 a check failed, 4 the "
+    "quantized\n"
+    "set is wider than the lock, 5 evidence missing, stale, foreign or inconclusive.";
+
+struct gate_args {
+    const char *policy, *stack, *junit, *markdown;
+    struct cli_gate_paths paths;
+    struct cli_list evidence, baselines, tasks;
+    bool print_policy;
+};
+
+/* All that was read from files.  */
+struct gate_inputs {
+    struct fp8q_policy policy;
+    struct fp8q_evidence *evidence, *baselines;
+    struct fp8q_gate_task *tasks;
+    struct fp8q_task_result *results; /* two for each task: base, quant */
+    char **names;
+    size_t n_evidence, n_baselines, n_tasks;
+    struct cli_gate_findings findings;
+};
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+static int read_evidence(struct cli *cli, const struct cli_list *paths,
+                         struct fp8q_evidence **list_out, size_t *count_out)
+{
+    *list_out = fp8q_array(paths->count, sizeof(**list_out));
+    if (!*list_out)
+        return fp8q_fail_nomem(&cli->error);
+    for (; *count_out < paths->count; ++*count_out)
+        FP8Q_TRY(
+            fp8q_evidence_read(paths->items[*count_out], &(*list_out)[*count_out], &cli->error));
+    return FP8Q_OK;
+}
+
+/* "NAME:BASE:QUANT" -> three strings in one copy.  */
+static int split_task(struct cli *cli, const char *text, char **copy_out, const char *parts[3])
+{
+    const char *first = strchr(text, ':'), *second = first ? strchr(first + 1, ':') : NULL;
+    *copy_out = NULL;
+    if (!second || first == text || second == first + 1 || !second[1] || strchr(second + 1, ':'))
+        return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
+                         "--task: expected NAME:BASE:QUANT, found \"%s\"", text);
+    *copy_out = strdup(text);
+    if (!*copy_out)
+        return fp8q_fail_nomem(&cli->error);
+    parts[0] = *copy_out;
+    parts[1] = *copy_out + (first - text) + 1;
+    parts[2] = *copy_out + (second - text) + 1;
+    (*copy_out)[first - text] = (*copy_out)[second - text] = '\0';
+    return FP8Q_OK;
+}
+
+static int read_tasks(struct cli *cli, const struct cli_list *list, struct gate_inputs *in)
+{
+    in->tasks = fp8q_array(list->count, sizeof(*in->tasks));
+    in->results = fp8q_array(2 * (uint64_t)list->count, sizeof(*in->results));
+    in->names = fp8q_array(list->count, sizeof(*in->names));
+    if (!in->tasks || !in->results || !in->names)
+        return fp8q_fail_nomem(&cli->error);
+    for (size_t i = 0; i < list->count; i++) {
+        const char *parts[3] = {NULL, NULL, NULL};
+        struct fp8q_task_result *pair = &in->results[2 * i];
+        FP8Q_TRY(split_task(cli, list->items[i], &in->names[i], parts));
+        in->n_tasks = i + 1;
+        const struct fp8q_task_policy *own = fp8q_policy_task(&in->policy, parts[0]);
+        const char *metric = own ? own->metric : NULL;
+        FP8Q_TRY(fp8q_task_read(parts[1], parts[0], metric, &pair[0], &cli->error));
+        FP8Q_TRY(fp8q_task_read(parts[2], parts[0], metric, &pair[1], &cli->error));
+        in->tasks[i] = (struct fp8q_gate_task){parts[0], &pair[0], &pair[1]};
+    }
+    return FP8Q_OK;
+}
+
+static int read_all(struct cli *cli, const struct gate_args *args, struct gate_inputs *in)
+{
+    FP8Q_TRY(read_evidence(cli, &args->evidence, &in->evidence, &in->n_evidence));
+    FP8Q_TRY(read_evidence(cli, &args->baselines, &in->baselines, &in->n_baselines));
+    FP8Q_TRY(read_tasks(cli, &args->tasks, in));
+    return cli_gate_facts(cli, &args->paths, &in->policy, &in->findings);
+}
+
+static void free_inputs(struct gate_inputs *in)
+{
+    for (size_t i = 0; i < in->n_evidence; i++)
+        fp8q_evidence_reset(&in->evidence[i]);
+    for (size_t i = 0; i < in->n_baselines; i++)
+        fp8q_evidence_reset(&in->baselines[i]);
+    for (size_t i = 0; i < in->n_tasks; i++) {
+        fp8q_task_reset(&in->results[2 * i]);
+        fp8q_task_reset(&in->results[2 * i + 1]);
+        free(in->names[i]);
+    }
+    free(in->evidence);
+    free(in->baselines);
+    free(in->tasks);
+    free(in->results);
+    free(in->names);
+    fp8q_policy_reset(&in->policy);
+}
+
+/* ---- reporting ----------------------------------------------------------------------------- */
+
+static void report_json(struct cli *cli, const struct fp8q_gate *gate)
+{
+    struct fp8q_jsonw *w = &cli->json;
+    fp8q_jsonw_string(w, "verdict", fp8q_verdict_name(gate->verdict));
+    fp8q_jsonw_open(w, "checks", '[');
+    for (size_t i = 0; i < gate->n_checks; i++) {
+        const struct fp8q_gate_check *c = &gate->checks[i];
+        fp8q_jsonw_open(w, NULL, '{');
+        fp8q_jsonw_string(w, "id", c->id);
+        fp8q_jsonw_uint(w, "tier", c->tier);
+        fp8q_jsonw_string(w, "status", fp8q_verdict_name(c->verdict));
+        fp8q_jsonw_number(w, "observed", c->observed);
+        fp8q_jsonw_number(w, "limit", c->limit);
+        fp8q_jsonw_number(w, "ci_low", c->low);
+        fp8q_jsonw_number(w, "ci_high", c->high);
+        fp8q_jsonw_uint(w, "n", c->n);
+        if (c->n_needed)
+            fp8q_jsonw_uint(w, "n_needed", c->n_needed);
+        fp8q_jsonw_string(w, "method", c->method);
+        fp8q_jsonw_string(w, "message", c->message);
+        fp8q_jsonw_close(w, '}');
+    }
+    fp8q_jsonw_close(w, ']');
+}
+
+static void report_text(struct cli *cli, const struct fp8q_gate *gate)
+{
+    for (size_t i = 0; i < gate->n_checks; i++) {
+        const struct fp8q_gate_check *c = &gate->checks[i];
+        enum cli_style style = c->verdict == FP8Q_VERDICT_PASS      ? CLI_GOOD
+                               : c->verdict == FP8Q_VERDICT_SKIPPED ? CLI_DIM
+                                                                    : CLI_BAD;
+        cli_print(cli, "%s%-12s%s  T%u %-24s  %s\n", cli_style(style),
+                  fp8q_verdict_name(c->verdict), cli_style(CLI_PLAIN), c->tier, c->id, c->message);
+    }
+    cli_print(cli, "%s%s%s\n", cli_style(gate->verdict == FP8Q_VERDICT_PASS ? CLI_GOOD : CLI_BAD),
+              fp8q_verdict_name(gate->verdict), cli_style(CLI_PLAIN));
+}
+
+static void put_figure(struct fp8q_text *t, double value)
+{
+    if (value == value)
+        fp8q_text_printf(t, " %.5g |", value);
+    else
+        fp8q_text_puts(t, " |");
+}
+
+/* A '|' would end the cell.  */
+static void put_cell(struct fp8q_text *t, const char *text)
+{
+    for (; *text; text++)
+        fp8q_text_add(t, *text == '|' ? "\\|" : text, *text == '|' ? 2 : 1);
+}
+
+static int report_markdown(struct cli *cli, const char *path, const struct fp8q_gate *gate)
+{
+    struct fp8q_text t = {0};
+    fp8q_text_printf(&t, "### fp8q gate: %s\n\n", fp8q_verdict_name(gate->verdict));
+    fp8q_text_puts(&t, "| verdict | check | observed | low | high | limit | n | |\n"
+                       "|---|---|---|---|---|---|---|---|\n");
+    for (size_t i = 0; i < gate->n_checks; i++) {
+        const struct fp8q_gate_check *c = &gate->checks[i];
+        fp8q_text_printf(&t, "| %s | ", fp8q_verdict_name(c->verdict));
+        put_cell(&t, c->id);
+        fp8q_text_puts(&t, " |");
+        put_figure(&t, c->observed);
+        put_figure(&t, c->low);
+        put_figure(&t, c->high);
+        put_figure(&t, c->limit);
+        fp8q_text_printf(&t, c->n ? " %llu | " : " | ", (unsigned long long)c->n);
+        put_cell(&t, c->message);
+        fp8q_text_puts(&t, " |\n");
+    }
+    int status = fp8q_text_status(&t, &cli->error);
+    if (status == FP8Q_OK)
+        status = fp8q_replace_file(path, t.data, t.len, &cli->error);
+    fp8q_text_reset(&t);
+    return status;
+}
+
+static int report_junit(struct cli *cli, const char *path, const struct fp8q_gate *gate)
+{
+    static const char *const tiers[] = {"T0 verify", "T1 eval", "T2 tasks"};
+    struct cli_case *cases = fp8q_array(gate->n_checks, sizeof(*cases));
+    if (!cases)
+        return fp8q_fail_nomem(&cli->error);
+    for (size_t i = 0; i < gate->n_checks; i++) {
+        const struct fp8q_gate_check *c = &gate->checks[i];
+        enum cli_outcome outcome = c->verdict == FP8Q_VERDICT_PASS      ? CLI_PASSED
+                                   : c->verdict == FP8Q_VERDICT_SKIPPED ? CLI_SKIPPED
+                                   : c->verdict >= FP8Q_VERDICT_FAIL    ? CLI_FAILED
+                                                                        : CLI_ERROR;
+        cases[i] = (struct cli_case){tiers[c->tier], c->id, c->message, outcome};
+    }
+    int status = cli_junit_write(path, "fp8q gate", cases, gate->n_checks, &cli->error);
+    free(cases);
+    return status;
+}
+
+/* The verdict as the command's status, with the first check that decided it.  */
+static int conclude(struct cli *cli, const struct fp8q_gate *gate)
+{
+    int status = fp8q_verdict_status(gate->verdict);
+    for (size_t i = 0; i < gate->n_checks && status != FP8Q_OK; i++)
+        if (gate->checks[i].verdict == gate->verdict)
+            return fp8q_fail(&cli->error, (enum fp8q_status)status,
+                             fp8q_verdict_name(gate->verdict), "gate: %s: %s: %s",
+                             fp8q_verdict_name(gate->verdict), gate->checks[i].id,
+                             gate->checks[i].message);
+    return status;
+}
+
+/* ---- the command --------------------------------------------------------------------------- */
+
+static int judge(struct cli *cli, const struct gate_args *args, const struct gate_inputs *in)
+{
+    struct fp8q_gate gate;
+    struct cli_time stamp;
+    int64_t now;
+    if (!fp8q_time_parse(cli_timestamp(&stamp), &now))
+        now = (int64_t)time(NULL);
+    const struct fp8q_gate_request request = {.policy = &in->policy,
+                                              .facts = in->findings.facts,
+                                              .evidence = in->evidence,
+                                              .n_evidence = in->n_evidence,
+                                              .baselines = in->baselines,
+                                              .n_baselines = in->n_baselines,
+                                              .tasks = in->tasks,
+                                              .n_tasks = in->n_tasks,
+                                              .stack = args->stack,
+                                              .now = now};
+    FP8Q_TRY(fp8q_gate(&request, &gate, &cli->error));
+    report_json(cli, &gate);
+    report_text(cli, &gate);
+    int status = args->junit ? report_junit(cli, args->junit, &gate) : FP8Q_OK;
+    if (status == FP8Q_OK && args->markdown)
+        status = report_markdown(cli, args->markdown, &gate);
+    if (status == FP8Q_OK)
+        status = conclude(cli, &gate);
+    fp8q_gate_reset(&gate);
+    return status;
+}
+
+static int print_policy(struct cli *cli, const struct fp8q_policy *policy)
+{
+    struct fp8q_jsonw w = {.indent = 2};
+    fp8q_jsonw_open(&w, NULL, '{');
+    fp8q_policy_write(&w, policy);
+    fp8q_jsonw_close(&w, '}');
+    int status = fp8q_text_status(&w.text, &cli->error);
+    if (status == FP8Q_OK) {
+        fp8q_jsonw_raw(&cli->json, "policy", w.text.data);
+        cli_print(cli, "%s\n", w.text.data);
+    }
+    fp8q_text_reset(&w.text);
+    return status;
+}
+
+static int run_gate(struct cli *cli, const struct gate_args *args)
+{
+    struct gate_inputs in = {0};
+    int status = FP8Q_OK;
+    fp8q_policy_default(&in.policy);
+    if (args->policy)
+        status = fp8q_policy_read(args->policy, &in.policy, &cli->error);
+    if (status == FP8Q_OK && args->print_policy) {
+        status = print_policy(cli, &in.policy);
+    } else if (status == FP8Q_OK) {
+        status = read_all(cli, args, &in);
+        cli_progress_clear();
+        if (status == FP8Q_OK)
+            status = judge(cli, args, &in);
+    }
+    free_inputs(&in);
+    return status;
+}
+
+static int cmd_gate(struct cli *cli, int argc, char **argv)
+{
+    struct gate_args a = {0};
+    int code;
+    const struct cli_option options[] = {
+        {"policy", 'p', CLI_TEXT, &a.policy, "FILE", "limits and requirements (default: built in)"},
+        {"lock", 0, CLI_TEXT, &a.paths.lock, "FILE",
+         "names that may be quantized, as quantize --lock wrote them"},
+        {"evidence", 'e', CLI_LIST, &a.evidence, "FILE",
+         "evidence of eval for DST (may be given again)"},
+        {"baseline", 'b', CLI_LIST, &a.baselines, "FILE",
+         "evidence of eval for plain rounding of the same source"},
+        {"task", 0, CLI_LIST, &a.tasks, "NAME:BASE:QUANT",
+         "results of a task: unquantized model and DST (may be given\n"
+         "again): lm-eval results or samples, LeRobot eval_info.json,\n"
+         "CSV or JSONL of id and score, prompt log-probabilities"},
+        {"source", 's', CLI_TEXT, &a.paths.source, "SRC", "what DST was made of"},
+        {"fallback", 0, CLI_TEXT, &a.paths.fallback, "PATH",
+         "the source or a dequantized copy that must exist and match"},
+        {"stack", 0, CLI_TEXT, &a.stack, "ID", "serving stack that evidence must name"},
+        {"junit", 0, CLI_TEXT, &a.junit, "FILE", "write the checks as JUnit XML"},
+        {"markdown", 0, CLI_TEXT, &a.markdown, "FILE", "write the checks as a Markdown table"},
+        {"print-policy", 0, CLI_FLAG, &a.print_policy, NULL, "print the policy in force and stop"},
+        {.name = NULL}};
+    if (cli_parse(cli, argc, argv, usage, options, &a.paths.output, 0, 1, &code)) {
+        if (!a.paths.output && !a.print_policy)
+            code = cli_usage_error(cli, "gate: no checkpoint; see `fp8q gate --help`");
+        else
+            code = cli_end(cli, run_gate(cli, &a));
+    }
+    free(a.evidence.items);
+    free(a.baselines.items);
+    free(a.tasks.items);
+    return code;
+}
+
+const struct cli_command cli_cmd_gate = {
+    "gate", cmd_gate, "one decision from verify, evidence of eval, and task results"};

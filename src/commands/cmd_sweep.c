@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cmd_sweep.c - `fp8q sweep SRC`: what each module costs, and which split keeps a budget.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/commands.h"
+#include "cli/evalinputs.h"
+#include "measure/sweep.h"
+
+struct args {
+    struct cli_inputs inputs;
+    const char *by, *acts, *scale_fmt, *ragged, *ignore_file;
+    double budget_kld;
+    uint64_t budget_bytes;
+    bool overwrite;
+};
+
+struct state {
+    struct fp8q_ckpt *ckpt;
+    struct fp8q_model model;
+    struct fp8q_inputs inputs;
+    struct fp8q_sweep sweep;
+};
+
+/* Index of @value among @names, or -1.  */
+static int word(const char *value, const char *const *names, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(value, names[i]) == 0)
+            return i;
+    return -1;
+}
+
+static int parse(struct cli *cli, const struct args *args, struct fp8q_sweep_options *o)
+{
+    static const char *const by[] = {"site", "layer", "kind"}, *const fmts[] = {"f32", "ue8m0"},
+                             *const ragged[] = {"keep", "quantize"},
+                             *const acts[] = {"none", "served"};
+    int b = word(args->by, by, 3), f = word(args->scale_fmt, fmts, 2),
+        r = word(args->ragged, ragged, 2), a = word(args->acts, acts, 2);
+    if (b < 0 || f < 0 || r < 0 || a < 0)
+        return fp8q_fail(
+            &cli->error, FP8Q_E_ARG, "usage",
+            "expected --by site|layer|kind, --scale-fmt f32|ue8m0, --ragged keep|quantize, "
+            "--acts none|served");
+    if (args->budget_kld >= 0 && args->budget_bytes > 0)
+        return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
+                         "give --budget-kld or --budget-bytes, not both");
+    o->by = (enum fp8q_sweep_by)b;
+    o->fmt = f ? FP8Q_SCALE_UE8M0 : FP8Q_SCALE_F32;
+    o->ragged = r;
+    o->acts = a ? FP8Q_ACTS_SERVED : FP8Q_ACTS_NONE;
+    o->budget_kld = args->budget_kld;
+    o->budget_bytes = args->budget_bytes;
+    return cli_result_check(args->ignore_file, args->overwrite, &cli->error);
+}
+
+static void print_units(struct cli *cli, const struct fp8q_sweep *s)
+{
+    size_t show = cli->verbose || s->n_units <= 12 ? s->n_units : 12;
+    char saved[32], size[32];
+    cli_print(
+        cli, "%zu units, %llu scored tokens; keeping them in this order (cost for a byte saved):\n",
+        s->n_units, (unsigned long long)s->tokens);
+    cli_print(cli, "%5s  %-20s %12s %10s   %12s %12s\n", "kept", "unit", "its KLD", "saves",
+              "then bytes", "KLD");
+    for (size_t n = 0; n <= show; n++) {
+        uint64_t bytes;
+        double kld;
+        const struct fp8q_sweep_unit *u = n ? &s->units[s->order[n - 1]] : NULL;
+        fp8q_sweep_split(s, n, &bytes, &kld);
+        if (u)
+            cli_print(cli, "%5zu  %-20s %12.3e %10s   %12s %12.6f\n", n, u->name, u->kld,
+                      cli_bytes(saved, u->bytes_saved), cli_bytes(size, bytes), kld);
+        else
+            cli_print(cli, "%5zu  %-20s %12s %10s   %12s %12.6f\n", n, "(all quantized)", "", "",
+                      cli_bytes(size, bytes), kld);
+    }
+    if (show < s->n_units)
+        cli_print(cli, "  ... %zu more (-v shows them); none quantized: %s, KLD 0\n",
+                  s->n_units - show, cli_bytes(size, s->source_bytes));
+}
+
+static void print_result(struct cli *cli, const struct args *args, const struct fp8q_sweep *s)
+{
+    char size[32];
+    print_units(cli, s);
+    cli_print(cli, "all quantized: predicted %.6f (sum), measured %.6f +- %.6f (%+.1f %%)\n",
+              s->sum_kld, s->all_kld, s->all_se, 100 * (s->sum_kld / s->all_kld - 1));
+    if (args->budget_kld >= 0 || args->budget_bytes > 0)
+        cli_print(cli, "chosen: keep %zu units, %s, predicted %.6f, measured %.6f: budget %s\n",
+                  s->n_kept, cli_bytes(size, s->chosen_bytes), s->chosen_predicted, s->chosen_kld,
+                  s->met ? "kept" : "NOT kept");
+}
+
+static int write_ignore(struct cli *cli, const struct args *args, const struct state *s)
+{
+    struct fp8q_text text = {0};
+    int status = fp8q_sweep_ignore(&s->sweep, &s->model, &text, &cli->error);
+    if (status == FP8Q_OK)
+        status = cli_result_write(args->ignore_file, args->overwrite, text.data ? text.data : "",
+                                  text.len, &cli->error);
+    fp8q_text_reset(&text);
+    return status;
+}
+
+static int run(struct cli *cli, const char *path, const struct args *args, struct state *s)
+{
+    struct fp8q_error *err = &cli->error;
+    const struct fp8q_progress progress = {cli_progress, cli};
+    struct fp8q_sweep_options options = {
+        .n_threads = (unsigned)cli->threads, .kernel = cli->kernel, .progress = &progress};
+    FP8Q_TRY(parse(cli, args, &options));
+    FP8Q_TRY(fp8q_ckpt_open(path, &s->ckpt, &cli->warnings, err));
+    FP8Q_TRY(fp8q_model_open(s->ckpt, &s->model, err));
+    FP8Q_TRY(cli_inputs_open(cli, &args->inputs, s->ckpt, &s->inputs));
+    FP8Q_TRY(fp8q_sweep_run(&s->model, &s->inputs, &options, &s->sweep, err));
+    cli_progress_clear();
+    print_result(cli, args, &s->sweep);
+    fp8q_sweep_json(&s->sweep, &s->model, &cli->json);
+    if (args->ignore_file)
+        FP8Q_TRY(write_ignore(cli, args, s));
+    if (!s->sweep.met)
+        return fp8q_fail(err, FP8Q_E_MISMATCH, "budget", "no split keeps the budget");
+    return FP8Q_OK;
+}
+
+static int cmd_sweep(struct cli *cli, int argc, char **argv)
+{
+    static const char usage[] =
+        "usage: fp8q sweep SRC (--inputs F.safetensors | --text FILE) [options]\n\n"
+        "Measures what quantizing each module alone costs in KL divergence and saves in bytes, and "
+        "lists\n"
+        "the splits from all quantized to none.  With a budget it chooses one and measures it.";
+    struct args args = {
+        .by = "site", .acts = "served", .scale_fmt = "f32", .ragged = "keep", .budget_kld = -1};
+    const struct cli_option options[] = {
+        CLI_INPUT_OPTIONS(args.inputs),
+        {"by", 0, CLI_TEXT, &args.by, "UNIT",
+         "site (default: q/k/v, o, gate/up, down of each layer),\nlayer, or kind (one kind in all "
+         "layers)"},
+        {"acts", 0, CLI_TEXT, &args.acts, "KIND", "activations: served (default) or none"},
+        {"scale-fmt", 0, CLI_TEXT, &args.scale_fmt, "FMT", "f32 (default) or ue8m0"},
+        {"ragged", 0, CLI_TEXT, &args.ragged, "HOW",
+         "sizes that are no multiples of 128: keep (default)\nor quantize"},
+        {"budget-kld", 0, CLI_NUMBER, &args.budget_kld, "X",
+         "largest KL divergence that the split may have"},
+        {"budget-bytes", 0, CLI_SIZE, &args.budget_bytes, "SIZE", "largest size of all tensors"},
+        {"output", 'o', CLI_TEXT, &args.ignore_file, "FILE",
+         "write the modules that the chosen split keeps, one\npattern for --ignore a line"},
+        {"overwrite", 0, CLI_FLAG, &args.overwrite, NULL, "replace an existing FILE of -o"},
+        {.name = NULL}};
+    const char *path;
+    struct state s = {.ckpt = NULL};
+    int code;
+    if (!cli_parse(cli, argc, argv, usage, options, &path, 1, 1, &code))
+        return code;
+    int status = run(cli, path, &args, &s);
+    fp8q_sweep_reset(&s.sweep);
+    fp8q_inputs_reset(&s.inputs);
+    fp8q_model_reset(&s.model);
+    fp8q_ckpt_close(s.ckpt);
+    return cli_end(cli, status);
+}
+
+const struct cli_command cli_cmd_sweep = {"sweep", cmd_sweep,
+                                          "what each module costs; splits by budget"};

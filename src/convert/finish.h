@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * finish.h - stage 4: from finished shards to a whole checkpoint.
+ */
+#ifndef FP8Q_FINISH_H
+#define FP8Q_FINISH_H
+
+#include "convert/outdir.h"
+#include "plan/request.h"
+#include "convert/stream.h"
+
+struct fp8q_finish_result {
+    uint32_t source_fingerprint, output_fingerprint;
+    uint64_t file_bytes; /* of all files written, copies aside */
+};
+
+/* Reads the records of all shards (FP8Q_E_EVIDENCE "part-missing" if one is not there), writes the
+ * scale sidecar or the manifest file, index, config.json and the copies into the destination's
+ * DST.partial.  The final name comes with fp8q_outdir_commit().  */
+int fp8q_finish(const struct fp8q_plan *plan, const struct fp8q_request *request,
+                const struct fp8q_outdir *out, const char *rounding,
+                struct fp8q_finish_result *result_out, struct fp8q_warnings *warnings,
+                struct fp8q_error *err);
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * jsonw.c - the JSON writer.  Numbers do not depend on the locale: the program never sets one.
+ */
+#include "format/jsonw.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void new_line(struct fp8q_jsonw *w)
+{
+    if (w->indent == 0)
+        return;
+    fp8q_text_add(&w->text, "\n", 1);
+    for (unsigned i = 0; i < w->depth * w->indent; i++)
+        fp8q_text_add(&w->text, " ", 1);
+}
+
+static void begin_value(struct fp8q_jsonw *w, const char *key)
+{
+    if (w->after_value)
+        fp8q_text_puts(&w->text, w->indent ? "," : ", ");
+    if (w->depth > 0)
+        new_line(w);
+    if (key) {
+        fp8q_text_json_string(&w->text, key, strlen(key));
+        fp8q_text_puts(&w->text, ": ");
+    }
+    w->after_value = true;
+}
+
+void fp8q_jsonw_open(struct fp8q_jsonw *w, const char *key, char bracket)
+{
+    begin_value(w, key);
+    fp8q_text_add(&w->text, &bracket, 1);
+    w->depth++;
+    w->after_value = false;
+}
+
+void fp8q_jsonw_close(struct fp8q_jsonw *w, char bracket)
+{
+    w->depth--;
+    if (w->after_value) /* an empty object or array stays on its line */
+        new_line(w);
+    fp8q_text_add(&w->text, &bracket, 1);
+    w->after_value = true;
+}
+
+void fp8q_jsonw_string(struct fp8q_jsonw *w, const char *key, const char *value)
+{
+    begin_value(w, key);
+    if (value)
+        fp8q_text_json_string(&w->text, value, strlen(value));
+    else
+        fp8q_text_puts(&w->text, "null");
+}
+
+void fp8q_jsonw_uint(struct fp8q_jsonw *w, const char *key, uint64_t value)
+{
+    begin_value(w, key);
+    fp8q_text_printf(&w->text, "%llu", (unsigned long long)value);
+}
+
+void fp8q_jsonw_number(struct fp8q_jsonw *w, const char *key, double value)
+{
+    char digits[40];
+    begin_value(w, key);
+    if (!isfinite(value)) {
+        fp8q_text_puts(&w->text, "null");
+        return;
+    }
+    for (int precision = 6; precision <= 17; precision++) {
+        snprintf(digits, sizeof(digits), "%.*g", precision, value);
+        if (strtod(digits, NULL) == value)
+            break;
+    }
+    fp8q_text_puts(&w->text, digits);
+}
+
+void fp8q_jsonw_bool(struct fp8q_jsonw *w, const char *key, bool value)
+{
+    fp8q_jsonw_raw(w, key, value ? "true" : "false");
+}
+
+void fp8q_jsonw_raw(struct fp8q_jsonw *w, const char *key, const char *json)
+{
+    begin_value(w, key);
+    fp8q_text_puts(&w->text, json);
+}

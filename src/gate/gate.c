@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gate.c - verdicts, the checks of tier 0, and the whole.
+ */
+#include "gate/gate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "gate/stats.h"
+
+const char *fp8q_verdict_name(enum fp8q_verdict verdict)
+{
+    static const char *const names[] = {"pass",  "skipped", "inconclusive", "missing",
+                                        "stale", "foreign", "fail",         "widened"};
+    return names[verdict];
+}
+
+int fp8q_verdict_status(enum fp8q_verdict verdict)
+{
+    switch (verdict) {
+    case FP8Q_VERDICT_PASS:
+    case FP8Q_VERDICT_SKIPPED:
+        return FP8Q_OK;
+    case FP8Q_VERDICT_INCONCLUSIVE:
+    case FP8Q_VERDICT_MISSING:
+    case FP8Q_VERDICT_STALE:
+    case FP8Q_VERDICT_FOREIGN:
+        return FP8Q_E_EVIDENCE;
+    case FP8Q_VERDICT_FAIL:
+        return FP8Q_E_MISMATCH;
+    case FP8Q_VERDICT_WIDENED:
+        return FP8Q_E_POLICY;
+    }
+    return FP8Q_E_MISMATCH;
+}
+
+/* ---- checks -------------------------------------------------------------------------------- */
+
+int fp8q_gate_add(struct fp8q_gate *gate, struct fp8q_gate_check check, struct fp8q_error *err,
+                  const char *id, const char *fmt, ...)
+{
+    struct fp8q_error text;
+    va_list args;
+    FP8Q_TRY(fp8q_grow(&gate->checks, gate->n_checks, &gate->cap, sizeof(*gate->checks), err));
+    va_start(args, fmt);
+    vsnprintf(text.message, sizeof(text.message), fmt, args);
+    va_end(args);
+    check.id = strdup(id);
+    check.message = strdup(text.message);
+    if (!check.id || !check.message) {
+        free(check.id);
+        free(check.message);
+        return fp8q_fail_nomem(err);
+    }
+    gate->checks[gate->n_checks++] = check;
+    if (check.verdict > gate->verdict && check.verdict != FP8Q_VERDICT_SKIPPED)
+        gate->verdict = check.verdict;
+    return FP8Q_OK;
+}
+
+struct fp8q_gate_check fp8q_gate_check_of(unsigned tier, enum fp8q_verdict verdict)
+{
+    const double none = (double)NAN;
+    return (struct fp8q_gate_check){.tier = tier,
+                                    .verdict = verdict,
+                                    .observed = none,
+                                    .limit = none,
+                                    .low = none,
+                                    .high = none};
+}
+
+struct fp8q_gate_check fp8q_gate_check_limit(unsigned tier, double estimate, double low,
+                                             double high, uint64_t n, double limit)
+{
+    struct fp8q_gate_check check = fp8q_gate_check_of(tier, FP8Q_VERDICT_PASS);
+    bool bounded = !isnan(low) && !isnan(high);
+    check.observed = estimate;
+    check.limit = limit;
+    check.low = low;
+    check.high = high;
+    check.n = n;
+    if (bounded ? high <= limit : estimate <= limit)
+        return check;
+    check.verdict = !bounded || low > limit ? FP8Q_VERDICT_FAIL : FP8Q_VERDICT_INCONCLUSIVE;
+    if (check.verdict == FP8Q_VERDICT_INCONCLUSIVE)
+        check.n_needed = fp8q_items_needed((struct fp8q_interval){estimate, low, high}, n, limit);
+    return check;
+}
+
+/* ---- tier 0 -------------------------------------------------------------------------------- */
+
+static int check_verify(struct fp8q_gate *gate, const struct fp8q_gate_request *r,
+                        struct fp8q_error *err)
+{
+    const struct fp8q_gate_facts *f = &r->facts;
+    if (!f->verify_ran)
+        return fp8q_gate_add(gate,
+                             fp8q_gate_check_of(0, r->policy->verify_required
+                                                       ? FP8Q_VERDICT_MISSING
+                                                       : FP8Q_VERDICT_SKIPPED),
+                             err, "verify", "the checkpoint was not verified");
+    if (f->verify_status != FP8Q_OK)
+        return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_FAIL), err, "verify", "%s",
+                             f->verify_message ? f->verify_message : "verify found differences");
+    return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_PASS), err, "verify",
+                         "every byte as planned");
+}
+
+static int check_lock(struct fp8q_gate *gate, const struct fp8q_gate_request *r,
+                      struct fp8q_error *err)
+{
+    const struct fp8q_gate_facts *f = &r->facts;
+    struct fp8q_shown shown;
+    if (!f->lock_given)
+        return fp8q_gate_add(gate,
+                             fp8q_gate_check_of(0, r->policy->lock_required ? FP8Q_VERDICT_MISSING
+                                                                            : FP8Q_VERDICT_SKIPPED),
+                             err, "lock", "no lock file was given (--lock)");
+    if (f->n_widened > 0)
+        return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_WIDENED), err, "lock",
+                             "%zu quantized tensor%s beyond the lock, the first is \"%s\"",
+                             f->n_widened, f->n_widened == 1 ? "" : "s",
+                             fp8q_show(&shown, f->first_widened));
+    return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_PASS), err, "lock",
+                         "the quantized set is within the lock%s",
+                         f->n_narrowed ? "; some that it allows are not quantized" : "");
+}
+
+static int check_fallback(struct fp8q_gate *gate, const struct fp8q_gate_request *r,
+                          struct fp8q_error *err)
+{
+    const struct fp8q_gate_facts *f = &r->facts;
+    if (!f->fallback_given) {
+        if (!r->policy->fallback_required)
+            return FP8Q_OK;
+        return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_MISSING), err, "fallback",
+                             "the policy requires the source or a dequantized copy (--source)");
+    }
+    if (f->fallback_matches)
+        return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_PASS), err, "fallback",
+                             "the source exists and is the one that the checkpoint was made of");
+    return fp8q_gate_add(gate,
+                         fp8q_gate_check_of(0, r->policy->fallback_required ? FP8Q_VERDICT_FAIL
+                                                                            : FP8Q_VERDICT_FOREIGN),
+                         err, "fallback",
+                         "what --source names is not what the checkpoint was made of");
+}
+
+/* ---- the whole ----------------------------------------------------------------------------- */
+
+static int run(struct fp8q_gate *gate, const struct fp8q_gate_request *request,
+               struct fp8q_error *err)
+{
+    FP8Q_TRY(check_verify(gate, request, err));
+    FP8Q_TRY(check_lock(gate, request, err));
+    FP8Q_TRY(check_fallback(gate, request, err));
+    FP8Q_TRY(fp8q_gate_eval(gate, request, err));
+    return fp8q_gate_tasks(gate, request, err);
+}
+
+int fp8q_gate(const struct fp8q_gate_request *request, struct fp8q_gate *gate_out,
+              struct fp8q_error *err)
+{
+    *gate_out = (struct fp8q_gate){0};
+    int status = run(gate_out, request, err);
+    if (status != FP8Q_OK)
+        fp8q_gate_reset(gate_out);
+    return status;
+}
+
+void fp8q_gate_reset(struct fp8q_gate *gate)
+{
+    for (size_t i = 0; i < gate->n_checks; i++) {
+        free(gate->checks[i].id);
+        free(gate->checks[i].message);
+    }
+    free(gate->checks);
+    *gate = (struct fp8q_gate){0};
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tasks.c - tells formats apart, walks the lines of JSONL, and finishes what the readers collected.
+ */
+#include "gate/tasks.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/mem.h"
+
+#define MAX_FILE_BYTES (1u << 30)
+
+/* ---- what the readers use ------------------------------------------------------------------ */
+
+uint64_t fp8q_task_hash(uint64_t hash, const char *text)
+{
+    if (!text)
+        return hash;
+    if (hash == 0)
+        hash = 0xCBF29CE484222325; /* FNV-1a */
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 0x100000001B3;
+    return (hash ^ 0xFF) * 0x100000001B3; /* so that "a", "b" differs from "ab" */
+}
+
+bool fp8q_task_score(const struct fp8q_json *value, double *out)
+{
+    bool yes = fp8q_json_bool(value, false);
+    *out = fp8q_json_number(value, yes ? 1 : (double)NAN);
+    if (isnan(*out) && yes == fp8q_json_bool(value, true))
+        *out = 0; /* false */
+    return !isnan(*out);
+}
+
+const char *fp8q_task_id(const struct fp8q_json *value, char *buf)
+{
+    const char *text = fp8q_json_string(value, NULL);
+    double number = fp8q_json_number(value, (double)NAN);
+    if (text || isnan(number))
+        return text;
+    snprintf(buf, 32, "%.17g", number);
+    return buf;
+}
+
+int fp8q_task_add(struct fp8q_task_reader *r, const char *id, double score, const char *cluster,
+                  uint64_t hash)
+{
+    struct fp8q_task_result *result = r->result;
+    FP8Q_TRY(
+        fp8q_grow(&result->items, result->n_items, &r->items_cap, sizeof(*result->items), r->err));
+    char *copy = strdup(id);
+    if (!copy)
+        return fp8q_fail_nomem(r->err);
+    result->clustered = result->clustered || cluster;
+    result->items[result->n_items++] =
+        (struct fp8q_task_item){copy, score, fp8q_task_hash(0, cluster ? cluster : id), hash};
+    return FP8Q_OK;
+}
+
+/* ---- JSONL --------------------------------------------------------------------------------- */
+
+static int generic_line(struct fp8q_task_reader *r, const struct fp8q_json *line)
+{
+    char id_buf[32], cluster_buf[32];
+    const char *metric = r->metric ? r->metric : "score";
+    const char *id = fp8q_task_id(fp8q_json_get(line, "id"), id_buf);
+    double score;
+    if (!id || !fp8q_task_score(fp8q_json_get(line, metric), &score)) {
+        struct fp8q_shown shown;
+        return fp8q_fail(r->err, FP8Q_E_FORMAT, "task-format",
+                         "%s: item %zu: expected \"id\" and a number or boolean \"%s\"", r->what,
+                         r->result->n_items + 1, fp8q_show(&shown, metric));
+    }
+    snprintf(r->result->metric, sizeof(r->result->metric), "%s", metric);
+    return fp8q_task_add(r, id, score, fp8q_task_id(fp8q_json_get(line, "cluster"), cluster_buf),
+                         0);
+}
+
+static int read_line(struct fp8q_task_reader *r, const struct fp8q_json *line)
+{
+    if (fp8q_json_get(line, "doc_id")) {
+        r->result->format = "lm-eval samples";
+        return fp8q_task_lm_eval_sample(r, line);
+    }
+    if (fp8q_task_has_logprobs(line)) {
+        r->result->format = "log-probabilities";
+        return fp8q_task_logprob_line(r, line);
+    }
+    r->result->format = "JSONL";
+    return generic_line(r, line);
+}
+
+static bool is_blank(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (!strchr(" \t\r\n", text[i]))
+            return false;
+    return true;
+}
+
+static int read_lines(struct fp8q_task_reader *r, const char *text, size_t len)
+{
+    const char *format = NULL;
+    size_t number = 0;
+    for (size_t at = 0, end; at < len; at = end + 1) {
+        const char *newline = memchr(text + at, '\n', len - at);
+        char what[300];
+        struct fp8q_shown shown;
+        struct fp8q_json *line;
+        end = newline ? (size_t)(newline - text) : len;
+        number++;
+        if (is_blank(text + at, end - at))
+            continue;
+        snprintf(what, sizeof(what), "%s line %zu", fp8q_show(&shown, r->what), number);
+        FP8Q_TRY(fp8q_json_parse(text + at, end - at, FP8Q_JSON_PYTHON, what, &line, r->err));
+        int status = read_line(r, line);
+        fp8q_json_free(line);
+        FP8Q_TRY(status);
+        if (format && strcmp(format, r->result->format) != 0)
+            return fp8q_fail(r->err, FP8Q_E_FORMAT, "task-format", "%s: %s after lines of %s", what,
+                             r->result->format, format);
+        format = r->result->format;
+    }
+    return FP8Q_OK;
+}
+
+/* ---- whole files --------------------------------------------------------------------------- */
+
+static int read_document(struct fp8q_task_reader *r, const struct fp8q_json *root, bool *known_out)
+{
+    *known_out = true;
+    if (fp8q_json_is_object(fp8q_json_get(root, "results"))) {
+        r->result->format = "lm-eval results";
+        return fp8q_task_lm_eval_results(r, root);
+    }
+    if (fp8q_json_get(root, "per_episode") || fp8q_json_get(root, "per_task")) {
+        r->result->format = "LeRobot eval_info";
+        return fp8q_task_lerobot(r, root);
+    }
+    *known_out = false;
+    return FP8Q_OK;
+}
+
+static int read_any(struct fp8q_task_reader *r, const char *text, size_t len)
+{
+    size_t start = 0;
+    while (start < len && strchr(" \t\r\n", text[start]))
+        start++;
+    if (start == len)
+        return fp8q_fail(r->err, FP8Q_E_EVIDENCE, "task-empty", "%s: the file is empty", r->what);
+    if (text[start] != '{') {
+        r->result->format = "CSV";
+        return fp8q_task_csv(r, text, len);
+    }
+    struct fp8q_json *root;
+    struct fp8q_error err; /* a JSONL file is no document: that is no error yet */
+    bool known = false;
+    int status = fp8q_json_parse(text, len, FP8Q_JSON_PYTHON, r->what, &root, &err);
+    if (status == FP8Q_E_NOMEM)
+        return fp8q_fail_nomem(r->err);
+    if (status == FP8Q_OK) {
+        status = read_document(r, root, &known);
+        fp8q_json_free(root);
+        FP8Q_TRY(status);
+    }
+    return known ? FP8Q_OK : read_lines(r, text, len);
+}
+
+static int compare_items(const void *a, const void *b)
+{
+    const struct fp8q_task_item *x = a, *y = b;
+    return strcmp(x->id, y->id);
+}
+
+static int finish(struct fp8q_task_reader *r)
+{
+    struct fp8q_task_result *result = r->result;
+    struct fp8q_shown shown;
+    if (result->aggregate)
+        return FP8Q_OK;
+    if (result->n_items == 0)
+        return fp8q_fail(r->err, FP8Q_E_EVIDENCE, "task-empty", "%s: no results in it", r->what);
+    if (result
+            ->position_starts) /* stays in the order of the file, which pairing by id allows for */
+        FP8Q_TRY(fp8q_grow(&result->position_starts, result->n_items, &r->starts_cap,
+                           sizeof(size_t), r->err));
+    if (result->position_starts)
+        result->position_starts[result->n_items] = result->n_positions;
+    else
+        qsort(result->items, result->n_items, sizeof(*result->items), compare_items);
+    for (size_t i = 1; i < result->n_items && !result->position_starts; i++)
+        if (strcmp(result->items[i - 1].id, result->items[i].id) == 0)
+            return fp8q_fail(r->err, FP8Q_E_FORMAT, "task-id-twice", "%s: id \"%s\" occurs twice",
+                             r->what, fp8q_show(&shown, result->items[i].id));
+    return FP8Q_OK;
+}
+
+int fp8q_task_parse(const char *text, size_t len, const char *path, const char *task,
+                    const char *metric, struct fp8q_task_result *result_out, struct fp8q_error *err)
+{
+    struct fp8q_task_reader r = {
+        .result = result_out, .what = path, .task = task, .metric = metric, .err = err};
+    *result_out = (struct fp8q_task_result){.path = strdup(path), .se = (double)NAN};
+    int status = result_out->path ? read_any(&r, text, len) : fp8q_fail_nomem(err);
+    if (status == FP8Q_OK)
+        status = finish(&r);
+    if (status != FP8Q_OK)
+        fp8q_task_reset(result_out);
+    return status;
+}
+
+int fp8q_task_read(const char *path, const char *task, const char *metric,
+                   struct fp8q_task_result *result_out, struct fp8q_error *err)
+{
+    char *text;
+    size_t len;
+    *result_out = (struct fp8q_task_result){0};
+    FP8Q_TRY(fp8q_read_file(path, MAX_FILE_BYTES, &text, &len, err));
+    int status = fp8q_task_parse(text, len, path, task, metric, result_out, err);
+    free(text);
+    return status;
+}
+
+void fp8q_task_reset(struct fp8q_task_result *result)
+{
+    for (size_t i = 0; i < result->n_items; i++)
+        free(result->items[i].id);
+    free(result->items);
+    free(result->path);
+    free(result->positions);
+    free(result->top);
+    free(result->position_starts);
+    *result = (struct fp8q_task_result){0};
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * block.c - the scale of a block, and the walk over the blocks of one stripe of rows.  Rows are
+ * taken in memory order, so that a stripe is read once from front to back.  Edge blocks are the
+ * elements that exist; nothing is padded.  docs/numerics.md has the rules.
+ */
+#include "kernel/block.h"
+
+#include <string.h>
+
+static float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+/* 448 = 1.75 * 2^8.  With amax = m * 2^e, 1 <= m < 2, the smallest k with 448 * 2^k >= amax is e -
+ * 8 if m <= 1.75 and e - 7 otherwise.  A field below 1 (subnormal amax too) means below 2^-126.  */
+static float power_of_two_scale(float amax)
+{
+    uint32_t bits;
+    memcpy(&bits, &amax, sizeof(bits));
+    uint32_t exponent = (bits >> 23) + ((bits & 0x7FFFFF) > 0x600000);
+    return exponent <= 8 ? FP8Q_MIN_SCALE : float_of((exponent - 8) << 23);
+}
+
+float fp8q_scale(float amax, enum fp8q_scale_fmt fmt)
+{
+    if (amax == 0.0f)
+        return 1.0f;
+    if (fmt == FP8Q_SCALE_UE8M0)
+        return power_of_two_scale(amax);
+    float scale = amax / FP8Q_E4M3_MAX;
+    return scale < FP8Q_MIN_SCALE ? FP8Q_MIN_SCALE : scale;
+}
+
+bool fp8q_amax_value(enum fp8q_float from, uint32_t bits, float *amax_out)
+{
+    static const uint32_t infinity[FP8Q_N_FLOATS] = {0x7F80, 0x7C00, 0x7F800000};
+    *amax_out = 0.0f;
+    if (bits >= infinity[from])
+        return false;
+    if (from == FP8Q_FLOAT_F32)
+        *amax_out = float_of(bits);
+    else if (from == FP8Q_FLOAT_F16)
+        *amax_out = fp8q_f16_value((uint16_t)bits);
+    else
+        *amax_out = fp8q_bf16_value((uint16_t)bits);
+    return true;
+}
+
+static uint64_t pieces(uint64_t n, uint32_t size)
+{
+    if (size == 0)
+        return n > 0;
+    return n / size + (n % size != 0);
+}
+
+void fp8q_grid_shape(struct fp8q_grid grid, uint64_t n_rows, uint64_t n_cols, uint64_t shape_out[2])
+{
+    shape_out[0] = pieces(n_rows, grid.rows);
+    shape_out[1] = pieces(n_cols, grid.cols);
+}
+
+static size_t element_size(enum fp8q_float from)
+{
+    return from == FP8Q_FLOAT_F32 ? 4 : 2;
+}
+
+/* Columns of the block that begins at @col.  */
+static size_t block_cols(const struct fp8q_stripe *stripe, uint64_t col)
+{
+    uint64_t left = stripe->n_cols - col;
+    return left < FP8Q_BLOCK ? (size_t)left : FP8Q_BLOCK;
+}
+
+void fp8q_stripe_amax(const struct fp8q_kernel *k, const struct fp8q_stripe *stripe,
+                      uint32_t *amax_out)
+{
+    const size_t size = element_size(stripe->from);
+    const char *src = stripe->src;
+    memset(amax_out, 0, sizeof(*amax_out) * (size_t)pieces(stripe->n_cols, FP8Q_BLOCK));
+    for (uint32_t row = 0; row < stripe->n_rows; row++)
+        for (uint64_t col = 0; col < stripe->n_cols; col += FP8Q_BLOCK) {
+            size_t n = block_cols(stripe, col);
+            uint32_t bits = k->amax_bits[stripe->from](src, n);
+            uint32_t *max = &amax_out[col / FP8Q_BLOCK];
+            *max = bits > *max ? bits : *max;
+            src += size * n;
+        }
+}
+
+void fp8q_stripe_encode(const struct fp8q_kernel *k, const struct fp8q_stripe *stripe,
+                        const float *scales, uint8_t *codes_out)
+{
+    const size_t size = element_size(stripe->from);
+    const char *src = stripe->src;
+    for (uint32_t row = 0; row < stripe->n_rows; row++)
+        for (uint64_t col = 0; col < stripe->n_cols; col += FP8Q_BLOCK) {
+            size_t n = block_cols(stripe, col);
+            k->encode[stripe->from](codes_out, src, n, scales[col / FP8Q_BLOCK]);
+            src += size * n;
+            codes_out += n;
+        }
+}
+
+/* Finds the place for an error message, once amax has shown that there is one; not fast.  */
+bool fp8q_stripe_nonfinite(const struct fp8q_stripe *stripe, uint64_t *row_out, uint64_t *col_out)
+{
+    const struct fp8q_kernel *k = fp8q_kernel_select("scalar");
+    const size_t size = element_size(stripe->from);
+    const char *src = stripe->src;
+    *row_out = *col_out = 0;
+    for (uint32_t row = 0; row < stripe->n_rows; row++)
+        for (uint64_t col = 0; col < stripe->n_cols; col++, src += size) {
+            float value;
+            if (!fp8q_amax_value(stripe->from, k->amax_bits[stripe->from](src, 1), &value)) {
+                *row_out = row;
+                *col_out = col;
+                return true;
+            }
+        }
+    return false;
+}
+
+bool fp8q_float_of(enum fp8q_dtype dtype, enum fp8q_float *float_out)
+{
+    *float_out = dtype == FP8Q_BF16  ? FP8Q_FLOAT_BF16
+                 : dtype == FP8Q_F16 ? FP8Q_FLOAT_F16
+                                     : FP8Q_FLOAT_F32;
+    return dtype == FP8Q_BF16 || dtype == FP8Q_F16 || dtype == FP8Q_F32;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gemm.c - packs operands and walks the tiles.  Knows no intrinsics and starts no threads: callers
+ * cut their products into tasks.
+ */
+#include "kernel/gemm.h"
+
+#include <string.h>
+
+/* Columns of k that one pass takes: a tile's rows of A (at most 14 x 512 floats) stay in the first
+ * level cache, 128 rows of B (256 KiB) in the second.  */
+#define K_PASS 512
+
+#ifdef FP8Q_HAVE_GEMM_AVX512
+extern const struct fp8q_gemm fp8q_gemm_avx512;
+#endif
+#ifdef FP8Q_HAVE_GEMM_AVX2
+extern const struct fp8q_gemm fp8q_gemm_avx2;
+#endif
+
+const struct fp8q_gemm *const fp8q_gemms[] = {
+#ifdef FP8Q_HAVE_GEMM_AVX512
+    &fp8q_gemm_avx512,
+#endif
+#ifdef FP8Q_HAVE_GEMM_AVX2
+    &fp8q_gemm_avx2,
+#endif
+    &fp8q_gemm_scalar,
+    NULL,
+};
+
+const struct fp8q_gemm *fp8q_gemm_select(const char *name)
+{
+    for (size_t i = 0; fp8q_gemms[i]; i++)
+        if (fp8q_gemms[i]->usable() && (!name || strcmp(name, fp8q_gemms[i]->name) == 0))
+            return fp8q_gemms[i];
+    return &fp8q_gemm_scalar;
+}
+
+static size_t round_up(size_t n, size_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+size_t fp8q_packed_a(const struct fp8q_gemm *g, size_t n_rows, size_t n_k)
+{
+    return round_up(n_rows, g->mr) * n_k;
+}
+
+size_t fp8q_packed_b(const struct fp8q_gemm *g, size_t n_rows, size_t n_k)
+{
+    return round_up(n_rows, g->nr) * n_k;
+}
+
+static void pack(size_t group, struct fp8q_strided x, size_t n_rows, size_t n_k, float *out)
+{
+    for (size_t row = 0; row < n_rows; row += group) {
+        size_t n = n_rows - row < group ? n_rows - row : group;
+        const float *src = x.x + row * x.row;
+        if (n < group)
+            memset(out, 0, group * n_k * sizeof(*out));
+        if (x.row == 1) {
+            for (size_t k = 0; k < n_k; k++)
+                memcpy(out + k * group, src + k * x.col, n * sizeof(*out));
+        } else {
+            /* Short runs of k, so that the lines of all rows stay cached whatever the stride.  */
+            for (size_t k0 = 0; k0 < n_k; k0 += 16) {
+                size_t k1 = n_k - k0 < 16 ? n_k : k0 + 16;
+                for (size_t i = 0; i < n; i++)
+                    for (size_t k = k0; k < k1; k++)
+                        out[k * group + i] = src[i * x.row + k * x.col];
+            }
+        }
+        out += group * n_k;
+    }
+}
+
+void fp8q_pack_a(const struct fp8q_gemm *g, struct fp8q_strided a, size_t n_rows, size_t n_k,
+                 float *packed_out)
+{
+    pack(g->mr, a, n_rows, n_k, packed_out);
+}
+
+void fp8q_pack_b(const struct fp8q_gemm *g, struct fp8q_strided b, size_t n_rows, size_t n_k,
+                 float *packed_out)
+{
+    pack(g->nr, b, n_rows, n_k, packed_out);
+}
+
+#define MAX_TILE (16 * 32)
+
+/* A tile that sticks out of C goes through a full one.  */
+static void edge_tile(const struct fp8q_gemm *g, size_t n_rows, size_t n_cols, size_t n_k,
+                      const float *a, const float *b, float *c, size_t ldc, bool add)
+{
+    float tile[MAX_TILE];
+    memset(tile, 0, sizeof(tile));
+    if (add)
+        for (size_t i = 0; i < n_rows; i++)
+            memcpy(tile + i * g->nr, c + i * ldc, n_cols * sizeof(*c));
+    g->micro(n_k, a, b, tile, g->nr, add);
+    for (size_t i = 0; i < n_rows; i++)
+        memcpy(c + i * ldc, tile + i * g->nr, n_cols * sizeof(*c));
+}
+
+void fp8q_gemm_packed(const struct fp8q_gemm *g, size_t n_rows, size_t n_cols, size_t n_k,
+                      const float *a_packed, const float *b_packed, float *c, size_t ldc)
+{
+    if (n_k == 0)
+        for (size_t i = 0; i < n_rows; i++)
+            memset(c + i * ldc, 0, n_cols * sizeof(*c));
+    for (size_t k = 0; k < n_k; k += K_PASS) {
+        size_t pass = n_k - k < K_PASS ? n_k - k : K_PASS;
+        for (size_t i = 0; i < n_rows; i += g->mr) {
+            size_t rows = n_rows - i < g->mr ? n_rows - i : g->mr;
+            const float *a = a_packed + i * n_k + k * g->mr;
+            for (size_t j = 0; j < n_cols; j += g->nr) {
+                size_t cols = n_cols - j < g->nr ? n_cols - j : g->nr;
+                const float *b = b_packed + j * n_k + k * g->nr;
+                if (rows == g->mr && cols == g->nr)
+                    g->micro(pass, a, b, c + i * ldc + j, ldc, k > 0);
+                else
+                    edge_tile(g, rows, cols, pass, a, b, c + i * ldc + j, ldc, k > 0);
+            }
+        }
+    }
+}

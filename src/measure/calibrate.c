@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * calibrate.c - runs a network and collects the statistics of calib.h.  A task is a block of 128
+ * channels with all tokens of the group in order, so the sums depend on nothing but the inputs.
+ */
+#include "calibration/calib.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/forward.h"
+#include "model/head.h"
+#include "base/mem.h"
+#include "base/pool.h"
+
+#define NLL_TOKENS 512 /* tokens, spread over the first group, whose likelihood is noted */
+#define HELD_RUN 64    /* tokens: with few samples, every fourth such run is held out */
+
+/* Accumulators of one site.  */
+struct sums {
+    double *sum, *sumsq; /* [modality][width] */
+    float *absmax, *hblk, *held;
+};
+
+struct collector {
+    const struct fp8q_model *model;
+    const struct fp8q_inputs *inputs;
+    const struct fp8q_calibrate_options *options;
+    struct fp8q_calib calib; /* sites in the order [layer][site kind] */
+    struct sums *sums;
+    size_t first_sample; /* of the group at hand */
+    float *inverse_norms;
+    float *scratch; /* a worker's rows, packed twice, and product */
+    size_t scratch_floats, max_run;
+    uint64_t work_done;
+};
+
+/* ---- which tokens are held out --------------------------------------------------------------- */
+
+/* Length of the run of tokens from @t on that have the same fate, and whether they are held out. */
+static size_t next_run(const struct collector *c, size_t sample, size_t n_tokens, size_t t,
+                       bool *held_out)
+{
+    if (c->inputs->n_samples >= 4) {
+        *held_out = sample % 4 == 3;
+        return n_tokens - t;
+    }
+    *held_out = t / HELD_RUN % 4 == 3;
+    size_t end = (t / HELD_RUN + 1) * HELD_RUN;
+    return (end < n_tokens ? end : n_tokens) - t;
+}
+
+/* ---- one group at one site ------------------------------------------------------------------- */
+
+struct site_job {
+    struct collector *c;
+    struct fp8q_forward *fw;
+    const struct fp8q_group *group;
+    struct fp8q_calib_site *site;
+    struct sums *sums;
+    const float *x;
+    size_t width;
+    int64_t (*hists)[FP8Q_HIST_BINS]; /* per block of channels */
+};
+
+static unsigned hist_bin(float amax)
+{
+    if (!(amax > 0))
+        return 0;
+    int bin = ilogbf(amax) + 40;
+    return (unsigned)(bin < 0 ? 0 : bin >= FP8Q_HIST_BINS ? FP8Q_HIST_BINS - 1 : bin);
+}
+
+static void add_tile(const struct site_job *job, size_t block, size_t n, const float *x, unsigned g)
+{
+    size_t at = g * job->width + block * FP8Q_BLOCK;
+    float amax = 0;
+    for (size_t i = 0; i < n; i++) {
+        float v = x[i], magnitude = fabsf(v);
+        job->sums->sum[at + i] += (double)v;
+        job->sums->sumsq[at + i] += (double)v * (double)v;
+        if (magnitude > job->sums->absmax[at + i])
+            job->sums->absmax[at + i] = magnitude;
+        amax = magnitude > amax ? magnitude : amax;
+    }
+    job->hists[block][hist_bin(amax)]++;
+}
+
+/* h += sum over the run of u u^T, u = this block's part of a token vector scaled to length 1.  */
+static void add_moments(const struct site_job *job, float *scratch, size_t block, size_t n,
+                        size_t first, size_t count, float *h)
+{
+    const struct fp8q_gemm *g = job->fw->gemm;
+    float *rows = scratch, *product = rows + job->c->max_run * FP8Q_BLOCK;
+    float *packed_a = product + FP8Q_MOMENTS;
+    float *packed_b = packed_a + fp8q_packed_a(g, FP8Q_BLOCK, job->c->max_run);
+    for (size_t t = 0; t < count; t++) {
+        const float *x = job->x + (first + t) * job->width + block * FP8Q_BLOCK;
+        float factor = job->c->inverse_norms[first + t];
+        for (size_t i = 0; i < n; i++)
+            rows[t * n + i] = x[i] * factor;
+    }
+    struct fp8q_strided columns = {rows, 1, n};
+    fp8q_pack_a(g, columns, n, count, packed_a);
+    fp8q_pack_b(g, columns, n, count, packed_b);
+    fp8q_gemm_packed(g, n, n, count, packed_a, packed_b, product, FP8Q_BLOCK);
+    h += block * FP8Q_MOMENTS;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n; j++)
+            h[i * FP8Q_BLOCK + j] += product[i * FP8Q_BLOCK + j];
+}
+
+static int block_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
+{
+    const struct site_job *job = ctx;
+    struct collector *c = job->c;
+    size_t block = (size_t)task, n = job->width - block * FP8Q_BLOCK;
+    (void)err;
+    n = n < FP8Q_BLOCK ? n : FP8Q_BLOCK;
+    for (size_t i = 0; i < job->group->n_samples; i++) {
+        const struct fp8q_sample *s = &job->group->samples[i];
+        size_t first = job->group->first[i];
+        for (size_t t = 0; t < s->n_tokens; t++)
+            add_tile(job, block, n, job->x + (first + t) * job->width + block * FP8Q_BLOCK,
+                     s->modality ? s->modality[t] : 0);
+        if (c->options->no_moments)
+            continue;
+        for (size_t t = 0, run; t < s->n_tokens; t += run) {
+            bool held_out;
+            run = next_run(c, c->first_sample + i, s->n_tokens, t, &held_out);
+            add_moments(job, c->scratch + worker * c->scratch_floats, block, n, first + t, run,
+                        held_out ? job->sums->held : job->sums->hblk);
+        }
+    }
+    return FP8Q_OK;
+}
+
+static void count_tokens(const struct site_job *job)
+{
+    struct collector *c = job->c;
+    for (size_t i = 0; i < job->group->n_samples; i++) {
+        const struct fp8q_sample *s = &job->group->samples[i];
+        for (size_t t = 0; t < s->n_tokens; t++)
+            job->site->count[s->modality ? s->modality[t] : 0]++;
+        for (size_t t = 0, run; !c->options->no_moments && t < s->n_tokens; t += run) {
+            bool held_out;
+            run = next_run(c, c->first_sample + i, s->n_tokens, t, &held_out);
+            job->site->moment_count[held_out] += (int64_t)run;
+        }
+    }
+}
+
+static int on_site(void *ctx, struct fp8q_forward *fw, const struct fp8q_group *group,
+                   uint32_t layer, enum fp8q_site_kind site, const float *x, size_t width,
+                   struct fp8q_error *err)
+{
+    struct collector *c = ctx;
+    size_t index = (size_t)layer * FP8Q_N_SITES + site,
+           blocks = (width + FP8Q_BLOCK - 1) / FP8Q_BLOCK;
+    struct site_job job = {c, fw, group, &c->calib.sites[index], &c->sums[index], x, width, NULL};
+    for (size_t t = 0; t < group->n_tokens; t++) {
+        double square = fw->gemm->dot(x + t * width, x + t * width, width);
+        if (!isfinite(square))
+            return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite", "an activation is NaN or infinite");
+        c->inverse_norms[t] = square > 0 ? (float)(1.0 / sqrt(square)) : 0.0f;
+    }
+    job.hists = fp8q_array(blocks, sizeof(*job.hists));
+    if (!job.hists)
+        return fp8q_fail_nomem(err);
+    int status = fp8q_pool_run(fw->n_threads, blocks, block_task, &job, err);
+    for (size_t b = 0; b < blocks; b++)
+        for (size_t i = 0; i < FP8Q_HIST_BINS; i++)
+            job.site->hist[i] += job.hists[b][i];
+    free(job.hists);
+    count_tokens(&job);
+    return status;
+}
+
+/* ---- are the inputs likely --------------------------------------------------------------------
+ */
+
+/* Likelihood of about NLL_TOKENS of the group's targets; @h is consumed.  */
+static int note_likelihood(struct collector *c, struct fp8q_forward *fw, const struct fp8q_group *g,
+                           float *h, struct fp8q_error *err)
+{
+    const struct fp8q_branch branch = {.model = c->model};
+    size_t hidden = (size_t)c->model->hidden, n = 0, seen = 0, step = g->n_tokens / NLL_TOKENS + 1;
+    int64_t *targets = fp8q_array(g->n_tokens, sizeof(*targets));
+    struct fp8q_token_score *scores = fp8q_array(g->n_tokens, sizeof(*scores));
+    int status = targets && scores ? FP8Q_OK : fp8q_fail_nomem(err);
+    for (size_t i = 0; i < g->n_samples && status == FP8Q_OK; i++)
+        for (size_t t = 0; t < g->samples[i].n_tokens; t++) {
+            int64_t target = fp8q_sample_target(&g->samples[i], t);
+            if (target < 0 || !fp8q_sample_scored(&g->samples[i], t) || seen++ % step != 0)
+                continue;
+            memmove(h + n * hidden, h + (g->first[i] + t) * hidden, hidden * sizeof(*h));
+            targets[n++] = target;
+        }
+    if (status == FP8Q_OK && n > 0)
+        status = fp8q_forward_norm(fw, &branch, n, h, err);
+    if (status == FP8Q_OK && n > 0)
+        status = fp8q_head_score(fw, &branch, 1, &h, targets, n, &scores, err);
+    for (size_t t = 0; t < n && status == FP8Q_OK; t++)
+        c->calib.meta.nll_sum += scores[t].nll;
+    c->calib.meta.nll_tokens = n;
+    free(targets);
+    free(scores);
+    return status;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static int open_site(struct collector *c, uint32_t layer, enum fp8q_site_kind kind,
+                     uint32_t n_groups, struct fp8q_error *err)
+{
+    size_t index = (size_t)layer * FP8Q_N_SITES + kind;
+    struct fp8q_calib_site *s = &c->calib.sites[index];
+    struct sums *sums = &c->sums[index];
+    struct fp8q_name name;
+    fp8q_linear_name(c->model, layer, fp8q_site_first(kind), "", &name);
+    memcpy(s->name, name.text, sizeof(s->name));
+    s->width = fp8q_site_width(c->model, kind);
+    s->n_groups = n_groups;
+    s->has_hist = true;
+    for (int a = 0; a < FP8Q_CALIB_N_ARRAYS; a++)
+        s->has[a] = a < FP8Q_CALIB_HBLK || !c->options->no_moments;
+    uint64_t values = n_groups * s->width;
+    uint64_t moments = c->options->no_moments ? 0 : fp8q_calib_floats(s, FP8Q_CALIB_HBLK);
+    sums->sum = fp8q_array(values, sizeof(double));
+    sums->sumsq = fp8q_array(values, sizeof(double));
+    sums->absmax = fp8q_array(values, sizeof(float));
+    sums->hblk = fp8q_array(moments, sizeof(float));
+    sums->held = fp8q_array(moments, sizeof(float));
+    bool ok = sums->sum && sums->sumsq && sums->absmax && sums->hblk && sums->held;
+    return ok ? FP8Q_OK : fp8q_fail_nomem(err);
+}
+
+static int open_collector(struct collector *c, const struct fp8q_forward *fw, size_t max_tokens,
+                          size_t longest, struct fp8q_error *err)
+{
+    uint32_t n_groups = 1;
+    for (size_t i = 0; i < c->inputs->n_samples; i++) {
+        const struct fp8q_sample *s = &c->inputs->samples[i];
+        for (size_t t = 0; s->modality && t < s->n_tokens; t++)
+            if (s->modality[t] >= n_groups)
+                n_groups = s->modality[t] + 1u;
+    }
+    c->calib.n_sites = (size_t)c->model->n_layers * FP8Q_N_SITES;
+    c->calib.sites = fp8q_array(c->calib.n_sites, sizeof(*c->calib.sites));
+    c->sums = fp8q_array(c->calib.n_sites, sizeof(*c->sums));
+    c->inverse_norms = fp8q_array(max_tokens, sizeof(float));
+    c->max_run = longest;
+    c->scratch_floats = longest * FP8Q_BLOCK + FP8Q_MOMENTS +
+                        fp8q_packed_a(fw->gemm, FP8Q_BLOCK, longest) +
+                        fp8q_packed_b(fw->gemm, FP8Q_BLOCK, longest);
+    c->scratch = fp8q_array((uint64_t)fw->n_threads * c->scratch_floats, sizeof(float));
+    if (!c->calib.sites || !c->sums || !c->inverse_norms || !c->scratch)
+        return fp8q_fail_nomem(err);
+    for (uint32_t layer = 0; layer < c->model->n_layers; layer++)
+        for (int kind = 0; kind < FP8Q_N_SITES; kind++)
+            FP8Q_TRY(open_site(c, layer, (enum fp8q_site_kind)kind, n_groups, err));
+    return FP8Q_OK;
+}
+
+static void close_collector(struct collector *c)
+{
+    for (size_t i = 0; c->sums && i < c->calib.n_sites; i++) {
+        free(c->sums[i].sum);
+        free(c->sums[i].sumsq);
+        free(c->sums[i].absmax);
+        free(c->sums[i].hblk);
+        free(c->sums[i].held);
+    }
+    free(c->sums);
+    free(c->calib.sites);
+    free(c->inverse_norms);
+    free(c->scratch);
+}
+
+static int run_group(struct collector *c, struct fp8q_forward *fw, const struct fp8q_group *g,
+                     float *h, struct fp8q_error *err)
+{
+    const struct fp8q_branch branch = {.model = c->model};
+    const struct fp8q_progress *progress = c->options->progress;
+    FP8Q_TRY(fp8q_forward_embed(fw, &branch, g, h, err));
+    for (uint32_t layer = 0; layer < c->model->n_layers; layer++) {
+        FP8Q_TRY(fp8q_forward_layer(fw, &branch, g, layer, h, err));
+        c->work_done += g->n_tokens;
+        if (progress)
+            progress->update(progress->ctx, "calibrate", c->work_done,
+                             c->inputs->n_tokens * c->model->n_layers);
+    }
+    if (c->first_sample == 0)
+        return note_likelihood(c, fw, g, h, err);
+    return FP8Q_OK;
+}
+
+static int run_all(struct collector *c, struct fp8q_forward *fw, size_t max_tokens,
+                   struct fp8q_error *err)
+{
+    float *h = fp8q_array((uint64_t)max_tokens * c->model->hidden, sizeof(*h));
+    int status = h ? FP8Q_OK : fp8q_fail_nomem(err);
+    for (size_t i = 0, n; i < c->inputs->n_samples && status == FP8Q_OK; i += n) {
+        struct fp8q_group group;
+        n = fp8q_group_size(c->inputs, i, max_tokens);
+        c->first_sample = i;
+        status = fp8q_group_open(&group, c->model, c->inputs->samples + i, n, err);
+        if (status == FP8Q_OK)
+            status = run_group(c, fw, &group, h, err);
+        fp8q_group_close(&group);
+    }
+    free(h);
+    return status;
+}
+
+static int get_array(void *ctx, size_t index, enum fp8q_calib_array array, float *out,
+                     struct fp8q_error *err)
+{
+    const struct collector *c = ctx;
+    const struct sums *s = &c->sums[index];
+    size_t n = (size_t)fp8q_calib_floats(&c->calib.sites[index], array);
+    const double *wide = array == FP8Q_CALIB_SUM     ? s->sum
+                         : array == FP8Q_CALIB_SUMSQ ? s->sumsq
+                                                     : NULL;
+    const float *narrow = array == FP8Q_CALIB_ABSMAX ? s->absmax
+                          : array == FP8Q_CALIB_HBLK ? s->hblk
+                                                     : s->held;
+    (void)err;
+    for (size_t i = 0; wide && i < n; i++)
+        out[i] = (float)wide[i];
+    if (!wide)
+        memcpy(out, narrow, n * sizeof(*out));
+    return FP8Q_OK;
+}
+
+static void fill_meta(struct collector *c)
+{
+    struct fp8q_calib_meta *m = &c->calib.meta;
+    snprintf(m->source_fingerprint, sizeof(m->source_fingerprint), "%08x",
+             c->options->source_fingerprint);
+    snprintf(m->inputs_fingerprint, sizeof(m->inputs_fingerprint), "%08x", c->inputs->fingerprint);
+    snprintf(m->source, sizeof(m->source), "%s", c->model->ckpt->path);
+    snprintf(m->dataset, sizeof(m->dataset), "%s", c->inputs->dataset);
+    snprintf(m->created, sizeof(m->created), "%s", c->options->created);
+    m->n_samples = c->inputs->n_samples;
+    m->vocab = c->model->vocab;
+    m->n_tokens = c->inputs->n_tokens;
+}
+
+int fp8q_calibrate(const struct fp8q_model *model, const struct fp8q_inputs *inputs,
+                   const struct fp8q_calibrate_options *options, const char *out, bool overwrite,
+                   struct fp8q_error *err)
+{
+    struct collector c = {.model = model, .inputs = inputs, .options = options};
+    struct fp8q_forward fw = {0};
+    size_t longest = 0;
+    FP8Q_TRY(fp8q_inputs_check(inputs, model, err));
+    for (size_t i = 0; i < inputs->n_samples; i++)
+        longest = inputs->samples[i].n_tokens > longest ? inputs->samples[i].n_tokens : longest;
+    uint64_t bytes = options->buffer_bytes ? options->buffer_bytes : (uint64_t)256 << 20;
+    size_t max_tokens = fp8q_group_tokens(model, inputs, 1, bytes);
+    int status = fp8q_forward_open(&fw, model, options->n_threads, options->kernel, max_tokens,
+                                   longest, err);
+    if (status == FP8Q_OK)
+        status = open_collector(&c, &fw, max_tokens, longest, err);
+    fw.on_site = on_site;
+    fw.on_site_ctx = &c;
+    if (status == FP8Q_OK)
+        status = run_all(&c, &fw, max_tokens, err);
+    fill_meta(&c);
+    if (status == FP8Q_OK)
+        status = fp8q_calib_write(&c.calib, out, overwrite, get_array, &c, err);
+    close_collector(&c);
+    fp8q_forward_close(&fw);
+    return status;
+}

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * compare.c - streams the chosen tensors twice and folds the errors of their stripes.
+ *
+ * Work goes in batches of tensors, so that memory stays bounded and the second reading of a batch
+ * still finds it in the page cache.  Sums are kept per stripe and added in a fixed order.
+ */
+#include "measure/compare.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "measure/compare_stripe.h"
+#include "base/io.h"
+#include "base/mem.h"
+#include "base/pool.h"
+
+#define BATCH_BYTES (256u << 20) /* a batch ends once it has this much */
+
+/* ---- names and figures --------------------------------------------------------------------- */
+
+const char *fp8q_compare_format(unsigned row)
+{
+    return row <= FP8Q_CMP_FP8_UE8M0 ? "FP8-E4M3" : row <= FP8Q_CMP_INT8_BLOCK ? "INT8" : "INT4";
+}
+
+const char *fp8q_compare_granularity(unsigned row)
+{
+    static const char *const names[] = {"tensor",  "channel", "block",  "block-ue8m0", "tensor",
+                                        "channel", "block",   "tensor", "channel",     "block"};
+    return names[row];
+}
+
+double fp8q_compare_rmse(const struct fp8q_compare_sums *sums, unsigned row)
+{
+    return sums->n_elems ? sqrt(sums->d2[row] / (double)sums->n_elems) : 0;
+}
+
+double fp8q_compare_relative(const struct fp8q_compare_sums *sums, unsigned row)
+{
+    return sums->w2 > 0 ? sqrt(sums->d2[row] / sums->w2) : 0;
+}
+
+double fp8q_compare_sqnr_db(const struct fp8q_compare_sums *sums, unsigned row)
+{
+    return 10 * log10(sums->w2 / sums->d2[row]); /* no error at all: infinity, null in JSON */
+}
+
+static void add_bytes(struct fp8q_compare_sums *sums, uint64_t rows, uint64_t cols)
+{
+    static const struct fp8q_grid grids[3] = {{0, 0}, {1, 0}, {FP8Q_BLOCK, FP8Q_BLOCK}};
+    for (unsigned row = 0; row < FP8Q_CMP_ROWS; row++) {
+        unsigned grid = row <= FP8Q_CMP_FP8_BLOCK   ? row
+                        : row == FP8Q_CMP_FP8_UE8M0 ? FP8Q_CMP_FP8_BLOCK
+                                                    : (row - FP8Q_CMP_INT8_TENSOR) % 3;
+        uint64_t shape[2], codes = row < FP8Q_CMP_INT4_TENSOR ? cols : fp8q_ceil_div(cols, 2);
+        fp8q_grid_shape(grids[grid], rows, cols, shape);
+        sums->bytes[row] += rows * codes + shape[0] * shape[1] * sizeof(float);
+    }
+}
+
+/* ---- selection ----------------------------------------------------------------------------- */
+
+static bool float_type(enum fp8q_dtype dtype, enum fp8q_float *from_out)
+{
+    if (dtype != FP8Q_BF16 && dtype != FP8Q_F16 && dtype != FP8Q_F32)
+        return false;
+    *from_out = dtype == FP8Q_BF16  ? FP8Q_FLOAT_BF16
+                : dtype == FP8Q_F16 ? FP8Q_FLOAT_F16
+                                    : FP8Q_FLOAT_F32;
+    return true;
+}
+
+static bool is_matrix(const struct fp8q_tensor *t)
+{
+    enum fp8q_float from;
+    return t->ndim == 2 && t->n_elems > 0 && float_type(t->dtype, &from);
+}
+
+static bool is_layer_weight(void *ctx, const struct fp8q_tensor *t)
+{
+    (void)ctx;
+    size_t len = strlen(t->name);
+    if (len < 7 || strcmp(t->name + len - 7, ".weight") != 0)
+        return false;
+    for (const char *at = t->name; (at = strstr(at, "layers.")); at++)
+        if ((at == t->name || at[-1] == '.') && at[7] >= '0' && at[7] <= '9')
+            return true;
+    return false;
+}
+
+static bool is_any(void *ctx, const struct fp8q_tensor *t)
+{
+    (void)ctx;
+    (void)t;
+    return true;
+}
+
+struct compare_run {
+    const struct fp8q_ckpt *ckpt;
+    const struct fp8q_compare_options *options;
+    struct fp8q_compare *result;
+    const struct fp8q_tensor **tensors; /* the chosen ones */
+    size_t n_tensors;
+    uint64_t bytes_total; /* to be read, twice */
+    _Atomic uint64_t bytes_done;
+    int *fds;                             /* per shard, -1: not open */
+    struct fp8q_compare_scratch *scratch; /* per worker */
+    struct stripe_task *tasks;            /* of the batch at work */
+    size_t n_tasks, tasks_cap;
+};
+
+static int choose_named(struct compare_run *run, struct fp8q_error *err)
+{
+    const struct fp8q_compare_options *o = run->options;
+    struct fp8q_shown shown;
+    for (size_t i = 0; i < o->n_names; i++) {
+        const struct fp8q_tensor *t = fp8q_ckpt_find(run->ckpt, o->names[i]);
+        if (!t)
+            return fp8q_fail(err, FP8Q_E_ARG, "no-such-tensor", "%s: there is no tensor \"%s\"",
+                             run->ckpt->path, fp8q_show(&shown, o->names[i]));
+        if (!is_matrix(t))
+            return fp8q_fail(
+                err, FP8Q_E_UNSUPPORTED, "tensor-kind",
+                "tensor \"%s\": expected a 2-D float weight, found %s with %u dimensions",
+                fp8q_show(&shown, t->name), fp8q_dtype_name(t->dtype), t->ndim);
+        for (size_t j = 0; j < run->n_tensors; j++)
+            if (run->tensors[j] == t)
+                return fp8q_fail(err, FP8Q_E_ARG, "tensor-twice", "tensor \"%s\" is given twice",
+                                 fp8q_show(&shown, t->name));
+        run->tensors[run->n_tensors++] = t;
+    }
+    return FP8Q_OK;
+}
+
+static void choose_by(struct compare_run *run, bool (*take)(void *, const struct fp8q_tensor *),
+                      void *ctx)
+{
+    for (size_t i = 0; i < run->ckpt->n_tensors; i++)
+        if (is_matrix(&run->ckpt->tensors[i]) && take(ctx, &run->ckpt->tensors[i]))
+            run->tensors[run->n_tensors++] = &run->ckpt->tensors[i];
+}
+
+static int choose(struct compare_run *run, struct fp8q_error *err)
+{
+    const struct fp8q_compare_options *o = run->options;
+    uint64_t room = o->n_names > run->ckpt->n_tensors ? o->n_names : run->ckpt->n_tensors;
+    run->tensors = fp8q_array(room, sizeof(*run->tensors));
+    if (!run->tensors)
+        return fp8q_fail_nomem(err);
+    run->result->selection = "tensors named";
+    if (o->n_names > 0)
+        return choose_named(run, err);
+    run->result->selection = o->take ? "weights that quantize takes" : "weights of layers";
+    choose_by(run, o->take ? o->take : is_layer_weight, o->take_ctx);
+    if (run->n_tensors == 0 && !o->take) {
+        run->result->selection = "2-D float tensors";
+        choose_by(run, is_any, NULL);
+    }
+    if (run->n_tensors == 0)
+        return fp8q_fail(err, FP8Q_E_MISMATCH, "nothing-to-compare",
+                         "%s: no 2-D float weights to compare", run->ckpt->path);
+    return FP8Q_OK;
+}
+
+/* ---- stripes ------------------------------------------------------------------------------- */
+
+struct stripe_task {
+    const struct fp8q_tensor *tensor;
+    uint64_t row;
+    uint32_t n_rows;
+    float tensor_amax; /* after the first pass */
+    uint32_t amax_bits;
+    struct fp8q_stripe_sums sums;
+};
+
+static int read_stripe(struct compare_run *run, unsigned worker, const struct stripe_task *task,
+                       struct fp8q_stripe *stripe_out, struct fp8q_error *err)
+{
+    const struct fp8q_tensor *t = task->tensor;
+    struct fp8q_compare_scratch *scratch = &run->scratch[worker];
+    unsigned elem_bytes = fp8q_dtype_bits(t->dtype) / 8;
+    uint64_t cols = t->shape[1], row_bytes = cols * elem_bytes;
+    FP8Q_TRY(fp8q_compare_scratch_fit(scratch, task->n_rows, cols, elem_bytes, err));
+    FP8Q_TRY(fp8q_pread(run->fds[t->shard], scratch->src, (size_t)(task->n_rows * row_bytes),
+                        t->offset + task->row * row_bytes, run->ckpt->shards[t->shard].path, err));
+    *stripe_out = (struct fp8q_stripe){.src = scratch->src, .n_rows = task->n_rows, .n_cols = cols};
+    float_type(t->dtype, &stripe_out->from);
+    uint64_t bytes = task->n_rows * row_bytes;
+    uint64_t done = atomic_fetch_add(&run->bytes_done, bytes) + bytes;
+    const struct fp8q_progress *progress = run->options->progress;
+    if (progress)
+        progress->update(progress->ctx, "compare", done, run->bytes_total);
+    return FP8Q_OK;
+}
+
+static int amax_task(void *ctx, unsigned worker, uint64_t index, struct fp8q_error *err)
+{
+    struct compare_run *run = ctx;
+    struct stripe_task *task = &run->tasks[index];
+    struct fp8q_stripe stripe;
+    struct fp8q_shown shown;
+    FP8Q_TRY(read_stripe(run, worker, task, &stripe, err));
+    task->amax_bits = run->options->kernel->amax_bits[stripe.from](
+        stripe.src, (size_t)(stripe.n_rows * stripe.n_cols));
+    uint64_t row, col;
+    if (!fp8q_amax_value(stripe.from, task->amax_bits, &task->tensor_amax) &&
+        fp8q_stripe_nonfinite(&stripe, &row, &col))
+        return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite",
+                         "tensor \"%s\": NaN or Inf at [%llu, %llu]",
+                         fp8q_show(&shown, task->tensor->name),
+                         (unsigned long long)(task->row + row), (unsigned long long)col);
+    return FP8Q_OK;
+}
+
+static int error_task(void *ctx, unsigned worker, uint64_t index, struct fp8q_error *err)
+{
+    struct compare_run *run = ctx;
+    struct stripe_task *task = &run->tasks[index];
+    struct fp8q_stripe stripe;
+    FP8Q_TRY(read_stripe(run, worker, task, &stripe, err));
+    fp8q_compare_stripe(run->options->kernel, &stripe, task->tensor_amax, &run->scratch[worker],
+                        &task->sums);
+    return FP8Q_OK;
+}
+
+/* ---- groups -------------------------------------------------------------------------------- */
+
+/* "model.layers.0.mlp.up_proj.weight" -> "up_proj"; a name without dots is its own group.  */
+static const char *group_name(const char *name, size_t *len_out)
+{
+    size_t len = strlen(name);
+    if (len > 7 && strcmp(name + len - 7, ".weight") == 0)
+        len -= 7;
+    size_t begin = len;
+    while (begin > 0 && name[begin - 1] != '.')
+        begin--;
+    *len_out = len - begin;
+    return name + begin;
+}
+
+static int find_group(struct fp8q_compare *result, const char *tensor,
+                      struct fp8q_compare_sums **group_out, struct fp8q_error *err)
+{
+    size_t len;
+    const char *name = group_name(tensor, &len);
+    for (size_t i = 0; i < result->n_groups; i++) {
+        *group_out = &result->groups[i];
+        if (strlen((*group_out)->name) == len && memcmp((*group_out)->name, name, len) == 0)
+            return FP8Q_OK;
+    }
+    struct fp8q_compare_sums *groups =
+        realloc(result->groups, (result->n_groups + 1) * sizeof(*groups));
+    if (!groups)
+        return fp8q_fail_nomem(err);
+    result->groups = groups;
+    *group_out = &groups[result->n_groups];
+    **group_out = (struct fp8q_compare_sums){.name = strndup(name, len)};
+    if (!(*group_out)->name)
+        return fp8q_fail_nomem(err);
+    result->n_groups++;
+    return FP8Q_OK;
+}
+
+static int compare_groups(const void *a, const void *b)
+{
+    const struct fp8q_compare_sums *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+static void add_tensor(struct fp8q_compare_sums *sums, const struct fp8q_tensor *t,
+                       const struct fp8q_stripe_sums *s)
+{
+    sums->n_tensors++;
+    sums->n_elems += t->n_elems;
+    sums->source_bytes += t->size_bytes;
+    sums->w2 += s->w2;
+    for (unsigned i = 0; i < FP8Q_CMP_ROWS; i++)
+        sums->d2[i] += s->d2[i];
+    add_bytes(sums, t->shape[0], t->shape[1]);
+}
+
+/* ---- batches ------------------------------------------------------------------------------- */
+
+/* Index of the first task of the next tensor.  */
+static size_t tensor_end(const struct compare_run *run, size_t first)
+{
+    size_t end = first + 1;
+    while (end < run->n_tasks && run->tasks[end].tensor == run->tasks[first].tensor)
+        end++;
+    return end;
+}
+
+static void share_amax(struct compare_run *run)
+{
+    for (size_t first = 0, end; first < run->n_tasks; first = end) {
+        float amax = 0;
+        end = tensor_end(run, first);
+        for (size_t i = first; i < end; i++)
+            amax = run->tasks[i].tensor_amax > amax ? run->tasks[i].tensor_amax : amax;
+        for (size_t i = first; i < end; i++)
+            run->tasks[i].tensor_amax = amax;
+    }
+}
+
+static int fold_batch(struct compare_run *run, struct fp8q_error *err)
+{
+    for (size_t first = 0, end; first < run->n_tasks; first = end) {
+        const struct fp8q_tensor *t = run->tasks[first].tensor;
+        struct fp8q_stripe_sums sums = {0};
+        struct fp8q_compare_sums *group = NULL;
+        end = tensor_end(run, first);
+        for (size_t i = first; i < end; i++) {
+            sums.w2 += run->tasks[i].sums.w2;
+            for (unsigned j = 0; j < FP8Q_CMP_ROWS; j++)
+                sums.d2[j] += run->tasks[i].sums.d2[j];
+        }
+        FP8Q_TRY(find_group(run->result, t->name, &group, err));
+        add_tensor(group, t, &sums);
+        add_tensor(&run->result->total, t, &sums);
+    }
+    return FP8Q_OK;
+}
+
+static int add_tasks(struct compare_run *run, const struct fp8q_tensor *t, struct fp8q_error *err)
+{
+    if (run->fds[t->shard] < 0)
+        FP8Q_TRY(fp8q_open_read(run->ckpt->shards[t->shard].path, NULL, &run->fds[t->shard], err));
+    for (uint64_t row = 0; row < t->shape[0]; row += FP8Q_BLOCK) {
+        uint64_t left = t->shape[0] - row;
+        FP8Q_TRY(fp8q_grow(&run->tasks, run->n_tasks, &run->tasks_cap, sizeof(*run->tasks), err));
+        run->tasks[run->n_tasks++] = (struct stripe_task){
+            .tensor = t, .row = row, .n_rows = (uint32_t)(left < FP8Q_BLOCK ? left : FP8Q_BLOCK)};
+    }
+    return FP8Q_OK;
+}
+
+static int run_batches(struct compare_run *run, struct fp8q_error *err)
+{
+    unsigned threads = run->options->threads;
+    for (size_t next = 0; next < run->n_tensors;) {
+        uint64_t bytes = 0;
+        run->n_tasks = 0;
+        while (next < run->n_tensors && bytes < BATCH_BYTES) {
+            FP8Q_TRY(add_tasks(run, run->tensors[next], err));
+            bytes += run->tensors[next++]->size_bytes;
+        }
+        FP8Q_TRY(fp8q_pool_run(threads, run->n_tasks, amax_task, run, err));
+        share_amax(run);
+        FP8Q_TRY(fp8q_pool_run(threads, run->n_tasks, error_task, run, err));
+        FP8Q_TRY(fold_batch(run, err));
+    }
+    return FP8Q_OK;
+}
+
+static int start(struct compare_run *run, struct fp8q_error *err)
+{
+    FP8Q_TRY(choose(run, err));
+    for (size_t i = 0; i < run->n_tensors; i++)
+        run->bytes_total += 2 * run->tensors[i]->size_bytes;
+    run->scratch = fp8q_array(run->options->threads, sizeof(*run->scratch));
+    run->fds = fp8q_array(run->ckpt->n_shards, sizeof(*run->fds));
+    if (!run->scratch || !run->fds)
+        return fp8q_fail_nomem(err);
+    for (size_t i = 0; i < run->ckpt->n_shards; i++)
+        run->fds[i] = -1;
+    return run_batches(run, err);
+}
+
+int fp8q_compare(const struct fp8q_ckpt *ckpt, const struct fp8q_compare_options *options,
+                 struct fp8q_compare *result_out, struct fp8q_error *err)
+{
+    *result_out = (struct fp8q_compare){0};
+    struct compare_run run = {.ckpt = ckpt, .options = options, .result = result_out};
+    int status = start(&run, err);
+    for (size_t i = 0; run.fds && i < ckpt->n_shards; i++)
+        if (run.fds[i] >= 0)
+            fp8q_close(&run.fds[i], ckpt->shards[i].path, NULL);
+    for (unsigned i = 0; run.scratch && i < options->threads; i++)
+        fp8q_compare_scratch_reset(&run.scratch[i]);
+    free(run.fds);
+    free(run.scratch);
+    free(run.tasks);
+    free(run.tensors);
+    if (status == FP8Q_OK)
+        status = fp8q_ckpt_unchanged(ckpt, err);
+    if (status != FP8Q_OK)
+        fp8q_compare_reset(result_out);
+    else
+        qsort(result_out->groups, result_out->n_groups, sizeof(*result_out->groups),
+              compare_groups);
+    return status;
+}
+
+void fp8q_compare_reset(struct fp8q_compare *result)
+{
+    for (size_t i = 0; i < result->n_groups; i++)
+        free(result->groups[i].name);
+    free(result->groups);
+    *result = (struct fp8q_compare){0};
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * eval.h - two checkpoints of one network on the same inputs, in lockstep, and how far their
+ * outputs differ.
+ *
+ * All comparisons are with the source in F32 arithmetic on its stored values.  Logarithms are
+ * natural.
+ */
+#ifndef FP8Q_EVAL_H
+#define FP8Q_EVAL_H
+
+#include "model/forward.h"
+#include "model/head.h"
+#include "format/jsonw.h"
+
+struct fp8q_eval_options {
+    enum fp8q_acts acts; /* for the output's quantized linears (and the source's, if it has any) */
+    /* Weights of the output that are rounded after reading, as fp8q_branch has it; NULL: none.  */
+    const bool *round;
+    enum fp8q_scale_fmt round_fmt;
+    bool decompose;     /* also: activations alone, weights alone */
+    bool requant_ue8m0; /* also: block scales of the output made powers of two, as some engines do
+                           at load time */
+    unsigned n_threads;
+    const char *kernel; /* NULL: best */
+    uint64_t
+        buffer_bytes; /* tokens run together are chosen so that buffers stay near it; 0: 384 MiB */
+    const struct fp8q_progress *progress; /* may be NULL */
+};
+
+/* Comparisons, in this order; those not asked for have no tokens.  */
+enum fp8q_eval_row {
+    FP8Q_EVAL_OUTPUT,      /* the output as it is served */
+    FP8Q_EVAL_ACTIVATIONS, /* source weights, activations quantized where the output's are: a floor
+                            */
+    FP8Q_EVAL_WEIGHTS,     /* output weights, activations as they are */
+    FP8Q_EVAL_REQUANT,     /* output with its scales requantized to powers of two */
+    FP8Q_EVAL_N_ROWS
+};
+extern const char *const fp8q_eval_row_names[FP8Q_EVAL_N_ROWS];
+
+struct fp8q_eval_figures {
+    uint64_t tokens;                     /* scored positions */
+    double kld, kld_se, kld_se_by_token; /* mean and its standard error with samples (tokens) as
+                                            units; NaN if fewer than 2 */
+    double kld_median, kld_p99, kld_max;
+    double top1, top1_se; /* share of positions with the same first choice; error by sample */
+    uint64_t flips;       /* first choice changed where the source's led by more than 1 nat */
+    uint64_t nll_tokens;  /* scored positions with a target */
+    double ppl_source, ppl_output, dlnppl, dlnppl_se; /* NaN without targets */
+};
+
+struct fp8q_eval_sample {
+    uint64_t tokens, nll_tokens;
+    double kld, top1, nll_source, nll_output; /* means */
+};
+
+struct fp8q_eval {
+    struct fp8q_eval_figures rows[FP8Q_EVAL_N_ROWS];
+    struct fp8q_eval_sample *samples; /* of FP8Q_EVAL_OUTPUT; owned */
+    size_t n_samples;
+    struct fp8q_eval_sample
+        modality[FP8Q_MODALITIES]; /* same, by the modality of the predicting token */
+    double *layer_error; /* per layer: rms(output - source) / rms(source) of the hidden state after
+                            it; owned */
+    uint32_t n_layers;
+    uint64_t n_tokens, n_quantized; /* tokens run; linears that are F8 in the output */
+    bool by_modality;
+};
+
+/* FP8Q_E_ARG if the checkpoints are of different networks or the inputs do not fit or score
+ * nothing.  */
+int fp8q_eval_run(const struct fp8q_model *source, const struct fp8q_model *output,
+                  const struct fp8q_inputs *inputs, const struct fp8q_eval_options *options,
+                  struct fp8q_eval *eval_out, struct fp8q_error *err);
+void fp8q_eval_reset(struct fp8q_eval *eval);
+
+/* Members of the evidence: "kld", "top1", "ppl", ..., into an open object.  */
+void fp8q_eval_json(const struct fp8q_eval *eval, struct fp8q_jsonw *w);
+
+#endif

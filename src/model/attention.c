@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * attention.c - causal attention with grouped key/value heads.  A task is one key/value head of one
+ * sample and a block of queries; scores of the block are held whole, so the softmax is the plain
+ * one.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "model/forward.h"
+#include "base/pool.h"
+
+struct job {
+    struct fp8q_forward *fw;
+    const struct fp8q_model *model;
+    const struct fp8q_group *group;
+    uint64_t window;
+    size_t block; /* queries of a task */
+};
+
+static size_t block_size(const struct fp8q_gemm *g)
+{
+    return (size_t)g->mr * (g->mr < 8 ? 8 : 4);
+}
+
+size_t fp8q_attention_floats(const struct fp8q_gemm *g, const struct fp8q_model *m,
+                             size_t max_sample)
+{
+    size_t block = block_size(g), keys = max_sample;
+    return 2 * block * keys + block * m->head_dim + fp8q_packed_b(g, keys, m->head_dim) +
+           fp8q_packed_b(g, m->head_dim, keys);
+}
+
+/* Scores -> e^(score - max) in the keys that query @i may see, 0 elsewhere; returns 1/sum.  */
+static float soften(const struct fp8q_gemm *g, float *scores, size_t n_keys, size_t begin,
+                    size_t end)
+{
+    memset(scores, 0, begin * sizeof(*scores));
+    memset(scores + end, 0, (n_keys - end) * sizeof(*scores));
+    float max = g->max(scores + begin, end - begin);
+    return (float)(1.0 / g->exp_sum(scores + begin, scores + begin, end - begin, max));
+}
+
+/* Queries first..first+n-1 of the sample that begins at token @base.  */
+static void attend(const struct job *job, float *area, size_t base, size_t first, size_t n,
+                   uint32_t kv_head)
+{
+    struct fp8q_forward *fw = job->fw;
+    const struct fp8q_model *m = job->model;
+    const struct fp8q_gemm *g = fw->gemm;
+    size_t dim = m->head_dim, q_stride = m->n_heads * dim, kv_stride = m->n_kv_heads * dim;
+    size_t low = job->window && first + 1 > job->window ? first + 1 - (size_t)job->window : 0;
+    size_t n_keys = first + n - low;
+    float *scores = area, *packed_p = scores + job->block * n_keys;
+    float *packed_q = packed_p + job->block * n_keys;
+    float *packed_k = packed_q + job->block * dim;
+    float *packed_v = packed_k + fp8q_packed_b(g, n_keys, dim);
+    size_t at = (base + low) * kv_stride + kv_head * dim;
+    fp8q_pack_b(g, (struct fp8q_strided){fw->k + at, kv_stride, 1}, n_keys, dim, packed_k);
+    fp8q_pack_b(g, (struct fp8q_strided){fw->v + at, 1, kv_stride}, dim, n_keys, packed_v);
+    uint32_t shared = m->n_heads / m->n_kv_heads;
+    for (uint32_t head = kv_head * shared; head < (kv_head + 1) * shared; head++) {
+        size_t q_at = (base + first) * q_stride + head * dim;
+        float inverse[256];
+        fp8q_pack_a(g, (struct fp8q_strided){fw->q + q_at, q_stride, 1}, n, dim, packed_q);
+        fp8q_gemm_packed(g, n, n_keys, dim, packed_q, packed_k, scores, n_keys);
+        for (size_t i = 0; i < n; i++) {
+            size_t end = first + i + 1 - low;
+            size_t begin = job->window && end > job->window ? end - (size_t)job->window : 0;
+            inverse[i] = soften(g, scores + i * n_keys, n_keys, begin, end);
+        }
+        fp8q_pack_a(g, (struct fp8q_strided){scores, n_keys, 1}, n, n_keys, packed_p);
+        fp8q_gemm_packed(g, n, dim, n_keys, packed_p, packed_v, fw->att + q_at, q_stride);
+        for (size_t i = 0; i < n; i++)
+            for (size_t d = 0; d < dim; d++)
+                fw->att[q_at + i * q_stride + d] *= inverse[i];
+    }
+}
+
+static int task_run(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
+{
+    const struct job *job = ctx;
+    const struct fp8q_group *group = job->group;
+    (void)err;
+    uint32_t kv_head = (uint32_t)(task % job->model->n_kv_heads);
+    task /= job->model->n_kv_heads;
+    for (size_t i = 0; i < group->n_samples; i++) {
+        size_t n_tokens = group->samples[i].n_tokens;
+        size_t n_blocks = (n_tokens + job->block - 1) / job->block;
+        if (task >= n_blocks) {
+            task -= n_blocks;
+            continue;
+        }
+        size_t first = (size_t)task * job->block;
+        size_t n = n_tokens - first < job->block ? n_tokens - first : job->block;
+        attend(job, job->fw->workers + worker * job->fw->worker_floats, group->first[i], first, n,
+               kv_head);
+        break;
+    }
+    return FP8Q_OK;
+}
+
+int fp8q_attention(struct fp8q_forward *fw, const struct fp8q_model *model,
+                   const struct fp8q_group *group, uint64_t window, struct fp8q_error *err)
+{
+    struct job job = {fw, model, group, window, block_size(fw->gemm)};
+    uint64_t tasks = 0;
+    for (size_t i = 0; i < group->n_samples; i++)
+        tasks += (group->samples[i].n_tokens + job.block - 1) / job.block;
+    return fp8q_pool_run(fw->n_threads, tasks * model->n_kv_heads, task_run, &job, err);
+}

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * layout.c - output shards: names, order, offsets, headers, index.
+ *
+ * Each shard is laid out as the official writer does (dtype by falling alignment, then name).
+ * Pieces keep the source's order, so that reading is sequential and only writing jumps.
+ */
+#include "plan/layout.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc.h"
+#include "format/jsonw.h"
+#include "base/mem.h"
+
+/* ---- which shard ----------------------------------------------------------------------------- */
+
+/* Greedy in source order, as transformers does; a tensor larger than the limit gets its own shard.
+ * Codes and inline scales of one source tensor stay together.  */
+static size_t assign_by_size(struct fp8q_plan *plan)
+{
+    uint64_t used = 0;
+    uint32_t shard = 0;
+    bool sidecar = plan->options.scales == FP8Q_SCALES_SIDECAR;
+    for (size_t i = 0; i < plan->n_tensors; i++) {
+        struct fp8q_out_tensor *t = &plan->tensors[i];
+        uint64_t size = t->kind == FP8Q_OUT_SCALE && sidecar ? 0 : t->end;
+        if (t->kind != FP8Q_OUT_SCALE && used > 0 && used + size > plan->options.max_shard_size) {
+            shard++;
+            used = 0;
+        }
+        used += size;
+        t->shard = shard;
+    }
+    return (size_t)shard + 1;
+}
+
+static char *numbered_name(size_t number, size_t total)
+{
+    char name[64];
+    snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", number, total);
+    return strdup(name);
+}
+
+static bool scales_made(const struct fp8q_plan *plan)
+{
+    for (size_t i = 0; i < plan->n_tensors; i++)
+        if (plan->tensors[i].kind == FP8Q_OUT_SCALE)
+            return true;
+    return false;
+}
+
+/* Leaves out shards that held nothing but scales which the output does not carry.  @kept_out lists
+ * the sources of the rest.  */
+static size_t drop_empty(struct fp8q_plan *plan, size_t *kept_out)
+{
+    const struct fp8q_ckpt *ckpt = plan->ckpt;
+    size_t n = 0;
+    for (size_t i = 0; i < ckpt->n_shards; i++) {
+        bool used = ckpt->shards[i].header.n_tensors == 0;
+        for (size_t k = 0; k < plan->n_tensors && !used; k++)
+            used = plan->tensors[k].shard == i;
+        if (!used)
+            continue;
+        for (size_t k = 0; k < plan->n_tensors && i != n; k++)
+            if (plan->tensors[k].shard == i)
+                plan->tensors[k].shard = (uint32_t)n;
+        kept_out[n++] = i;
+    }
+    return n;
+}
+
+/* Name of output shard @i.  With an index no file may be called model.safetensors: transformers
+ * would read that one and ignore the index.  */
+static char *shard_name(const struct fp8q_plan *plan, size_t i, size_t n, bool index)
+{
+    const struct fp8q_ckpt *ckpt = plan->ckpt;
+    const char *source = ckpt->shards[plan->shard_sources[i]].name;
+    if (!ckpt->is_dir)
+        return strdup("weights.safetensors"); /* finish gives it the destination's name */
+    if (plan->options.max_shard_size)
+        return n == 1 && !index ? strdup("model.safetensors") : numbered_name(i + 1, n);
+    if (index && strcmp(source, "model.safetensors") == 0)
+        return numbered_name(i + 1, n);
+    if (!index && n == 1)
+        return strdup("model.safetensors");
+    return strdup(source);
+}
+
+static int name_shards(struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    bool has_scales = scales_made(plan);
+    bool sidecar = has_scales && plan->options.scales == FP8Q_SCALES_SIDECAR;
+    bool resize = plan->options.max_shard_size && plan->ckpt->is_dir;
+    plan->shard_sources =
+        fp8q_plan_alloc(plan, plan->ckpt->n_shards + plan->n_tensors, sizeof(*plan->shard_sources));
+    if (!plan->shard_sources)
+        return fp8q_fail_nomem(err);
+    size_t n = resize ? assign_by_size(plan) : drop_empty(plan, plan->shard_sources);
+    bool index = plan->ckpt->is_dir && (sidecar || n > 1);
+    plan->shards = fp8q_array(n + 1, sizeof(*plan->shards));
+    if (!plan->shards)
+        return fp8q_fail_nomem(err);
+    plan->n_shards = n + sidecar;
+    for (size_t i = 0; i < n; i++)
+        if (!(plan->shards[i].name = shard_name(plan, i, n, index)))
+            return fp8q_fail_nomem(err);
+    if (sidecar) {
+        plan->sidecar = n;
+        plan->shards[n].name = strdup(FP8Q_SIDECAR_NAME);
+        if (!plan->shards[n].name)
+            return fp8q_fail_nomem(err);
+        for (size_t i = 0; i < plan->n_tensors; i++)
+            if (plan->tensors[i].kind == FP8Q_OUT_SCALE)
+                plan->tensors[i].shard = (uint32_t)n;
+    }
+    for (size_t i = 0; i < plan->n_shards; i++)
+        for (size_t j = i + 1; j < plan->n_shards && plan->n_shards < 4096; j++)
+            if (strcmp(plan->shards[i].name, plan->shards[j].name) == 0)
+                return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "shard-name",
+                                 "two output shards would be called %s; use --max-shard-size to "
+                                 "rename them",
+                                 fp8q_show(&shown, plan->shards[i].name));
+    return FP8Q_OK;
+}
+
+/* ---- order and offsets ----------------------------------------------------------------------- */
+
+struct sort_context {
+    const struct fp8q_out_tensor *tensors;
+};
+
+static int by_layout(const void *a, const void *b, void *context)
+{
+    const struct sort_context *c = context;
+    const struct fp8q_out_tensor *x = &c->tensors[*(const size_t *)a];
+    const struct fp8q_out_tensor *y = &c->tensors[*(const size_t *)b];
+    if (x->shard != y->shard)
+        return x->shard < y->shard ? -1 : 1;
+    if (x->dtype != y->dtype)
+        return x->dtype < y->dtype ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+/* Sorts plan->tensors and renumbers what refers to them.  */
+static int sort_tensors(struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    size_t n = plan->n_tensors;
+    size_t *order = fp8q_array(n, sizeof(*order)), *place = fp8q_array(n, sizeof(*place));
+    struct fp8q_out_tensor *sorted = fp8q_array(n, sizeof(*sorted));
+    struct sort_context context = {plan->tensors};
+    int status = order && place && sorted ? FP8Q_OK : fp8q_fail_nomem(err);
+    if (status == FP8Q_OK) {
+        for (size_t i = 0; i < n; i++)
+            order[i] = i;
+        qsort_r(order, n, sizeof(*order), by_layout, &context);
+        for (size_t i = 0; i < n; i++) {
+            sorted[i] = plan->tensors[order[i]];
+            place[order[i]] = i;
+        }
+        for (size_t i = 0; i < plan->n_pieces; i++) {
+            struct fp8q_piece *p = &plan->pieces[i];
+            p->output = place[p->output];
+            p->scale = p->scale == SIZE_MAX ? SIZE_MAX : place[p->scale];
+        }
+        free(plan->tensors);
+        plan->tensors = sorted;
+        sorted = NULL;
+    }
+    free(order);
+    free(place);
+    free(sorted);
+    return status;
+}
+
+static void assign_offsets(struct fp8q_plan *plan)
+{
+    for (size_t i = 0, first = 0; i < plan->n_shards; i++) {
+        struct fp8q_out_shard *s = &plan->shards[i];
+        uint64_t end = 0;
+        s->first_tensor = first;
+        while (first < plan->n_tensors && plan->tensors[first].shard == i) {
+            struct fp8q_out_tensor *t = &plan->tensors[first++];
+            uint64_t size = t->end - t->begin;
+            t->begin = end;
+            t->end = end += size;
+        }
+        s->n_tensors = first - s->first_tensor;
+    }
+}
+
+static void number_pieces(struct fp8q_plan *plan)
+{
+    uint64_t stripe = 0;
+    for (size_t i = 0; i < plan->n_pieces; i++) {
+        struct fp8q_piece *p = &plan->pieces[i];
+        struct fp8q_out_shard *s = &plan->shards[plan->tensors[p->output].shard];
+        p->first_stripe = stripe;
+        stripe += p->n_stripes;
+        if (s->n_pieces++ == 0)
+            s->first_piece = i;
+        if (p->scale != SIZE_MAX) {
+            p->scale_offset = s->scale_bytes;
+            s->scale_bytes += plan->tensors[p->scale].end - plan->tensors[p->scale].begin;
+        }
+    }
+    plan->n_stripes = stripe;
+}
+
+/* ---- headers --------------------------------------------------------------------------------- */
+
+static int compare_pairs(const void *a, const void *b)
+{
+    return strcmp(((const struct fp8q_st_pair *)a)->key, ((const struct fp8q_st_pair *)b)->key);
+}
+
+/* The source's metadata (where one source shard feeds this one) with "format": "pt", without which
+ * transformers up to 4.5x refuses the file.  */
+static int make_metadata(const struct fp8q_plan *plan, size_t shard,
+                         struct fp8q_st_pair **pairs_out, size_t *n_out, struct fp8q_error *err)
+{
+    bool same = !plan->options.max_shard_size || !plan->ckpt->is_dir;
+    const struct fp8q_st_header *h =
+        same ? &plan->ckpt->shards[plan->shard_sources[shard]].header : NULL;
+    size_t n = 0;
+    struct fp8q_st_pair *pairs = fp8q_array((h ? h->n_metadata : 0) + 2, sizeof(*pairs));
+    if (!pairs)
+        return fp8q_fail_nomem(err);
+    for (size_t i = 0; h && i < h->n_metadata; i++) {
+        bool later = strcmp(h->metadata[i].key, "format") == 0 ||
+                     strncmp(h->metadata[i].key, "fp8q.", 5) == 0; /* of the conversion before */
+        for (size_t j = i + 1; j < h->n_metadata && !later; j++)
+            later = strcmp(h->metadata[i].key, h->metadata[j].key) == 0;
+        if (!later)
+            pairs[n++] = h->metadata[i];
+    }
+    pairs[n++] = (struct fp8q_st_pair){"format", "pt", 6, 2};
+    if (plan->options.dequantize)
+        pairs[n++] = (struct fp8q_st_pair){"fp8q.dequantized_by", FP8Q_VERSION, 19,
+                                           sizeof(FP8Q_VERSION) - 1};
+    qsort(pairs, n, sizeof(*pairs), compare_pairs);
+    *pairs_out = pairs;
+    *n_out = n;
+    return FP8Q_OK;
+}
+
+struct fp8q_st_tensor *fp8q_shard_entries(const struct fp8q_plan *plan, size_t shard)
+{
+    const struct fp8q_out_shard *s = &plan->shards[shard];
+    struct fp8q_st_tensor *entries = fp8q_array(s->n_tensors, sizeof(*entries));
+    for (size_t i = 0; entries && i < s->n_tensors; i++) {
+        const struct fp8q_out_tensor *t = &plan->tensors[s->first_tensor + i];
+        entries[i] = (struct fp8q_st_tensor){.name = t->name,
+                                             .shape = t->shape,
+                                             .begin = t->begin,
+                                             .end = t->end,
+                                             .ndim = t->ndim,
+                                             .dtype = t->dtype};
+    }
+    return entries;
+}
+
+static int emit_header(struct fp8q_plan *plan, size_t shard, struct fp8q_error *err)
+{
+    struct fp8q_out_shard *s = &plan->shards[shard];
+    struct fp8q_text text = {0};
+    struct fp8q_st_pair *pairs = NULL;
+    size_t n_pairs = 0;
+    struct fp8q_st_tensor *entries = fp8q_shard_entries(plan, shard);
+    if (!entries)
+        return fp8q_fail_nomem(err);
+    int status = make_metadata(plan, shard, &pairs, &n_pairs, err);
+    if (status == FP8Q_OK)
+        status = fp8q_st_emit(entries, s->n_tensors, pairs, n_pairs, 0, &text, err);
+    if (status == FP8Q_OK) {
+        uint64_t data = s->n_tensors ? plan->tensors[s->first_tensor + s->n_tensors - 1].end : 0;
+        s->header = text.data;
+        s->data_start = text.len;
+        s->size_bytes = text.len + data;
+        s->header_crc32 = fp8q_crc32(0, text.data, text.len);
+        text.data = NULL;
+    }
+    fp8q_text_reset(&text);
+    free(pairs);
+    free(entries);
+    return status;
+}
+
+/* ---- index ----------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b, void *context)
+{
+    const struct sort_context *c = context;
+    return strcmp(c->tensors[*(const size_t *)a].name, c->tensors[*(const size_t *)b].name);
+}
+
+static int sort_names(struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    struct sort_context context = {plan->tensors};
+    plan->by_name = fp8q_plan_alloc(plan, plan->n_tensors, sizeof(*plan->by_name));
+    if (!plan->by_name)
+        return fp8q_fail_nomem(err);
+    for (size_t i = 0; i < plan->n_tensors; i++)
+        plan->by_name[i] = i;
+    qsort_r(plan->by_name, plan->n_tensors, sizeof(*plan->by_name), by_name, &context);
+    return FP8Q_OK;
+}
+
+static int make_index(struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    struct fp8q_jsonw w = {.indent = 2};
+    uint64_t total = 0;
+    for (size_t i = 0; i < plan->n_tensors; i++)
+        total += plan->tensors[i].end - plan->tensors[i].begin;
+    fp8q_jsonw_open(&w, NULL, '{');
+    fp8q_jsonw_open(&w, "metadata", '{');
+    if (plan->ckpt->index_total_parameters)
+        fp8q_jsonw_uint(&w, "total_parameters", plan->ckpt->index_total_parameters);
+    fp8q_jsonw_uint(&w, "total_size", total);
+    fp8q_jsonw_close(&w, '}');
+    fp8q_jsonw_open(&w, "weight_map", '{');
+    for (size_t i = 0; i < plan->n_tensors; i++) {
+        const struct fp8q_out_tensor *t = &plan->tensors[plan->by_name[i]];
+        fp8q_jsonw_string(&w, t->name, plan->shards[t->shard].name);
+    }
+    fp8q_jsonw_close(&w, '}');
+    fp8q_jsonw_close(&w, '}');
+    fp8q_text_puts(&w.text, "\n");
+    if (fp8q_text_status(&w.text, err) != FP8Q_OK) {
+        fp8q_text_reset(&w.text);
+        return FP8Q_E_NOMEM;
+    }
+    plan->index_text = w.text.data;
+    return FP8Q_OK;
+}
+
+int fp8q_layout(struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    FP8Q_TRY(name_shards(plan, err));
+    FP8Q_TRY(sort_tensors(plan, err));
+    FP8Q_TRY(sort_names(plan, err));
+    assign_offsets(plan);
+    number_pieces(plan);
+    for (size_t i = 0; i < plan->n_shards; i++)
+        if (i != plan->sidecar)
+            FP8Q_TRY(emit_header(plan, i, err));
+    if (plan->ckpt->is_dir && plan->n_shards > 1)
+        FP8Q_TRY(make_index(plan, err));
+    return FP8Q_OK;
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * pieces.c - part of planning: decisions become output tensors, and the pieces that fill them.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/layout.h"
+#include "base/mem.h"
+
+struct builder {
+    struct fp8q_plan *plan;
+    size_t tensor_cap, piece_cap;
+    struct fp8q_error *err;
+};
+
+const char *fp8q_plan_scale_name(struct fp8q_plan *plan, const char *weight)
+{
+    /* Per-tensor scales are "weight_scale" in both dialects; vLLM and SGLang read no other name. */
+    bool inv =
+        plan->options.format == FP8Q_FORMAT_FP8 && plan->options.select.scheme == FP8Q_SCHEME_BLOCK;
+    const char *ending = inv ? "_scale_inv" : "_scale";
+    size_t len = strlen(weight);
+    char *name = fp8q_plan_alloc(plan, len + strlen(ending) + 1, 1);
+    if (name) {
+        memcpy(name, weight, len);
+        strcpy(name + len, ending);
+    }
+    return name;
+}
+
+static int add_tensor(struct builder *b, struct fp8q_out_tensor tensor, size_t *index_out)
+{
+    struct fp8q_plan *plan = b->plan;
+    FP8Q_TRY(fp8q_grow(&plan->tensors, plan->n_tensors, &b->tensor_cap, sizeof(tensor), b->err));
+    *index_out = plan->n_tensors;
+    plan->tensors[plan->n_tensors++] = tensor;
+    return FP8Q_OK;
+}
+
+static int add_piece(struct builder *b, struct fp8q_piece piece)
+{
+    struct fp8q_plan *plan = b->plan;
+    FP8Q_TRY(fp8q_grow(&plan->pieces, plan->n_pieces, &b->piece_cap, sizeof(piece), b->err));
+    plan->pieces[plan->n_pieces++] = piece;
+    return FP8Q_OK;
+}
+
+/* Sizes in the order [..., rows, cols], in memory of the plan.  */
+static const uint64_t *make_shape(struct builder *b, uint32_t ndim, const uint64_t *sizes)
+{
+    uint64_t *shape = fp8q_plan_alloc(b->plan, ndim, sizeof(*shape));
+    if (shape)
+        memcpy(shape, sizes, ndim * sizeof(*shape));
+    return shape;
+}
+
+static int add_kept(struct builder *b, size_t source)
+{
+    const struct fp8q_tensor *t = &b->plan->ckpt->tensors[source];
+    size_t output;
+    FP8Q_TRY(add_tensor(b,
+                        (struct fp8q_out_tensor){.name = t->name,
+                                                 .shape = t->shape,
+                                                 .ndim = t->ndim,
+                                                 .shard = t->shard,
+                                                 .dtype = t->dtype,
+                                                 .kind = FP8Q_OUT_KEPT,
+                                                 .end = t->size_bytes,
+                                                 .source = source},
+                        &output));
+    return add_piece(b,
+                     (struct fp8q_piece){.source = source,
+                                         .output = output,
+                                         .scale = SIZE_MAX,
+                                         .n_rows = 1,
+                                         .n_cols = t->size_bytes,
+                                         .n_stripes = fp8q_ceil_div(t->size_bytes, FP8Q_COPY_BYTES),
+                                         .kind = FP8Q_OUT_KEPT});
+}
+
+/* Codes and scale for rows [first_row, first_row + n_rows) of a source, under @name with @shape. */
+static int add_quantized(struct builder *b, size_t source, const char *name, uint32_t ndim,
+                         const uint64_t *shape, uint64_t first_row, uint64_t n_rows)
+{
+    struct fp8q_plan *plan = b->plan;
+    const struct fp8q_tensor *t = &plan->ckpt->tensors[source];
+    enum fp8q_scheme scheme = plan->selection.decisions[source].scheme;
+    uint64_t n_cols = shape[ndim - 1], grid[2], scale_shape[3];
+    size_t codes, scale;
+    fp8q_grid_shape(fp8q_scheme_grid(scheme), n_rows, n_cols, grid);
+    uint32_t scale_ndim = 2;
+    scale_shape[0] = grid[0];
+    scale_shape[1] = grid[1];
+    if (ndim == 3) { /* rows of all experts are one matrix, since each has a multiple of 128 */
+        scale_shape[0] = shape[0];
+        scale_shape[1] = grid[0] / (shape[0] ? shape[0] : 1);
+        scale_shape[2] = grid[1];
+        scale_ndim = 3;
+    } else if (scheme == FP8Q_SCHEME_TENSOR) {
+        scale_ndim = 1; /* [1]: what compressed-tensors writes, and engines reshape */
+    }
+    const uint64_t *kept_shape = make_shape(b, ndim, shape);
+    const uint64_t *kept_scale_shape = make_shape(b, scale_ndim, scale_shape);
+    const char *scale_name = fp8q_plan_scale_name(plan, name);
+    if (!kept_shape || !kept_scale_shape || !scale_name)
+        return fp8q_fail_nomem(b->err);
+    FP8Q_TRY(add_tensor(b,
+                        (struct fp8q_out_tensor){.name = name,
+                                                 .shape = kept_shape,
+                                                 .ndim = ndim,
+                                                 .shard = t->shard,
+                                                 .dtype = FP8Q_F8_E4M3,
+                                                 .kind = FP8Q_OUT_CODES,
+                                                 .end = n_rows * n_cols,
+                                                 .source = source},
+                        &codes));
+    FP8Q_TRY(add_tensor(b,
+                        (struct fp8q_out_tensor){.name = scale_name,
+                                                 .shape = kept_scale_shape,
+                                                 .ndim = scale_ndim,
+                                                 .shard = t->shard,
+                                                 .dtype = FP8Q_F32,
+                                                 .kind = FP8Q_OUT_SCALE,
+                                                 .end = grid[0] * grid[1] * sizeof(float),
+                                                 .source = source},
+                        &scale));
+    return add_piece(b, (struct fp8q_piece){.source = source,
+                                            .output = codes,
+                                            .scale = scale,
+                                            .first_row = first_row,
+                                            .n_rows = n_rows,
+                                            .n_cols = n_cols,
+                                            .n_stripes = fp8q_ceil_div(n_rows, FP8Q_BLOCK),
+                                            .scheme = scheme,
+                                            .kind = FP8Q_OUT_CODES});
+}
+
+/* "...experts" + ".E." + projection + ".weight" */
+static const char *expert_name(struct builder *b, const char *stacked, uint64_t expert,
+                               const char *projection)
+{
+    size_t head = (size_t)(strrchr(stacked, '.') - stacked);
+    size_t room = head + strlen(projection) + 32;
+    char *name = fp8q_plan_alloc(b->plan, room, 1);
+    if (name)
+        snprintf(name, room, "%.*s.%llu.%s.weight", (int)head, stacked, (unsigned long long)expert,
+                 projection);
+    return name;
+}
+
+static int add_split(struct builder *b, size_t source)
+{
+    const struct fp8q_tensor *t = &b->plan->ckpt->tensors[source];
+    bool gate_up = strcmp(strrchr(t->name, '.'), ".gate_up_proj") == 0;
+    static const char *const projections[2][2] = {{"down_proj", NULL}, {"gate_proj", "up_proj"}};
+    uint64_t rows = gate_up ? t->shape[1] / 2 : t->shape[1];
+    for (uint64_t e = 0; e < t->shape[0]; e++)
+        for (unsigned half = 0; half < (gate_up ? 2U : 1U); half++) {
+            const char *name = expert_name(b, t->name, e, projections[gate_up][half]);
+            uint64_t shape[2] = {rows, t->shape[2]};
+            if (!name)
+                return fp8q_fail_nomem(b->err);
+            FP8Q_TRY(add_quantized(b, source, name, 2, shape, e * t->shape[1] + half * rows, rows));
+        }
+    return FP8Q_OK;
+}
+
+/* A weight that becomes floats again.  Its scale tensor is not carried.  */
+static int add_float(struct builder *b, size_t source)
+{
+    struct fp8q_plan *plan = b->plan;
+    const struct fp8q_tensor *t = &plan->ckpt->tensors[source];
+    uint64_t n_cols = t->ndim ? t->shape[t->ndim - 1] : 1;
+    uint64_t n_rows = n_cols ? t->n_elems / n_cols : 0, bytes;
+    size_t output;
+    if (!fp8q_mul_u64(t->n_elems, fp8q_dtype_bits(plan->options.to) / 8, &bytes))
+        return fp8q_fail(b->err, FP8Q_E_UNSUPPORTED, "too-large", "a tensor is too large");
+    FP8Q_TRY(add_tensor(b,
+                        (struct fp8q_out_tensor){.name = t->name,
+                                                 .shape = t->shape,
+                                                 .ndim = t->ndim,
+                                                 .shard = t->shard,
+                                                 .dtype = plan->options.to,
+                                                 .kind = FP8Q_OUT_FLOAT,
+                                                 .end = bytes,
+                                                 .source = source},
+                        &output));
+    return add_piece(b, (struct fp8q_piece){.source = source,
+                                            .output = output,
+                                            .scale = SIZE_MAX,
+                                            .n_rows = n_rows,
+                                            .n_cols = n_cols,
+                                            .n_stripes = fp8q_ceil_div(n_rows, FP8Q_BLOCK),
+                                            .kind = FP8Q_OUT_FLOAT});
+}
+
+static int add_source(struct builder *b, size_t source)
+{
+    const struct fp8q_tensor *t = &b->plan->ckpt->tensors[source];
+    const struct fp8q_decision *d = &b->plan->selection.decisions[source];
+    bool converts = b->plan->options.dequantize || b->plan->options.select.requantize;
+    if (converts && fp8q_scale_owner(b->plan->ckpt, t->name))
+        return FP8Q_OK;
+    if (converts && t->dtype == FP8Q_F8_E4M3 && !d->quantize)
+        return add_float(b, source);
+    if (!d->quantize)
+        return add_kept(b, source);
+    if (d->reason == FP8Q_WHY_EXPERT_SPLIT ||
+        (t->ndim == 3 && b->plan->selection.family->experts == FP8Q_EXPERTS_SPLIT))
+        return add_split(b, source);
+    return add_quantized(b, source, t->name, t->ndim, t->shape, 0,
+                         t->ndim == 3 ? t->shape[0] * t->shape[1] : t->shape[0]);
+}
+
+static int by_place(const void *a, const void *b, void *tensors)
+{
+    const struct fp8q_tensor *x = (struct fp8q_tensor *)tensors + *(const size_t *)a;
+    const struct fp8q_tensor *y = (struct fp8q_tensor *)tensors + *(const size_t *)b;
+    if (x->shard != y->shard)
+        return x->shard < y->shard ? -1 : 1;
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    return x < y ? -1 : 1;
+}
+
+/* All sources in the order in which they lie on disk, so that reading is sequential.  */
+int fp8q_plan_pieces(struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    struct builder builder = {.plan = plan, .err = err}, *b = &builder;
+    const struct fp8q_ckpt *ckpt = plan->ckpt;
+    size_t *order = fp8q_array(ckpt->n_tensors, sizeof(*order));
+    int status = FP8Q_OK;
+    if (!order)
+        return fp8q_fail_nomem(b->err);
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        order[i] = i;
+    qsort_r(order, ckpt->n_tensors, sizeof(*order), by_place, ckpt->tensors);
+    for (size_t i = 0; i < ckpt->n_tensors && status == FP8Q_OK; i++)
+        status = add_source(b, order[i]);
+    free(order);
+    return status;
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * inspect.c - groups tensors by kind and recognises quantization formats.
+ */
+#include "select/inspect.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "select/role.h"
+#include "checkpoint/weights.h"
+
+/* ---- kinds ----------------------------------------------------------------------------------- */
+
+/* Components that are numbers become N.  */
+static char *pattern_of(const char *name)
+{
+    char *pattern = strdup(name), *out = pattern;
+    for (const char *at = name; pattern && *at;) {
+        size_t len = strcspn(at, "."), digits = strspn(at, "0123456789");
+        if (digits == len && len > 0)
+            *out++ = 'N';
+        else {
+            memmove(out, at, len);
+            out += len;
+        }
+        at += len;
+        if (*at == '.')
+            *out++ = *at++;
+    }
+    if (pattern)
+        *out = '\0';
+    return pattern;
+}
+
+static int compare_kinds(const void *a, const void *b)
+{
+    const struct fp8q_tensor_kind *x = a, *y = b;
+    int order = strcmp(x->pattern, y->pattern);
+    if (order)
+        return order;
+    if (x->dtype != y->dtype)
+        return x->dtype < y->dtype ? -1 : 1;
+    if (x->ndim != y->ndim)
+        return x->ndim < y->ndim ? -1 : 1;
+    for (uint32_t i = 0; i < x->ndim; i++)
+        if (x->shape[i] != y->shape[i])
+            return x->shape[i] < y->shape[i] ? -1 : 1;
+    return 0;
+}
+
+static int list_kinds(const struct fp8q_ckpt *ckpt, struct fp8q_inspection *in,
+                      struct fp8q_error *err)
+{
+    in->kinds = fp8q_array(ckpt->n_tensors, sizeof(*in->kinds));
+    if (!in->kinds)
+        return fp8q_fail_nomem(err);
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        const struct fp8q_tensor *t = &ckpt->tensors[i];
+        struct fp8q_tensor_kind *k = &in->kinds[in->n_kinds++];
+        *k = (struct fp8q_tensor_kind){.pattern = pattern_of(t->name),
+                                       .dtype = t->dtype,
+                                       .shape = t->shape,
+                                       .ndim = t->ndim,
+                                       .count = 1,
+                                       .size_bytes = t->size_bytes,
+                                       .n_elems = t->n_elems};
+        if (!k->pattern)
+            return fp8q_fail_nomem(err);
+    }
+    if (in->n_kinds)
+        qsort(in->kinds, in->n_kinds, sizeof(*in->kinds), compare_kinds);
+    size_t n = in->n_kinds ? 1 : 0;
+    for (size_t i = 1; i < in->n_kinds; i++) {
+        struct fp8q_tensor_kind *last = &in->kinds[n - 1], *k = &in->kinds[i];
+        if (compare_kinds(last, k) == 0) {
+            last->count++;
+            last->size_bytes += k->size_bytes;
+            last->n_elems += k->n_elems;
+            free(k->pattern);
+        } else {
+            in->kinds[n++] = *k;
+        }
+    }
+    in->n_kinds = n;
+    return FP8Q_OK;
+}
+
+/* ---- quantization ---------------------------------------------------------------------------- */
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+/* First tensor with this ending.  */
+static const struct fp8q_tensor *find_ending(const struct fp8q_ckpt *ckpt, const char *end)
+{
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (ends_with(ckpt->tensors[i].name, end))
+            return &ckpt->tensors[i];
+    return NULL;
+}
+
+static const struct fp8q_tensor *find_fp8(const struct fp8q_ckpt *ckpt)
+{
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (ckpt->tensors[i].dtype == FP8Q_F8_E4M3 && ckpt->tensors[i].ndim >= 2)
+            return &ckpt->tensors[i];
+    return NULL;
+}
+
+static void describe_fp8(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *t,
+                         const char *method, char *out, size_t cap)
+{
+    static const char *const scalings[] = {"", "block FP8 (one scale for 128x128)",
+                                           "per-channel FP8 (one scale a row)",
+                                           "per-tensor FP8 (one scale in all)"};
+    struct fp8q_weights w;
+    struct fp8q_error err = {0};
+    if (fp8q_weights_open(ckpt, t->name, &w, &err) != FP8Q_OK) {
+        snprintf(out, cap, "FP8 weights, scales not understood (%.150s)", err.message);
+        return;
+    }
+    snprintf(out, cap, "%s, %s scales, %s dialect", scalings[w.scaling],
+             fp8q_dtype_name(w.scale_from->dtype),
+             *method                                 ? method
+             : ends_with(w.scale_from->name, "_inv") ? "fp8 (by its names)"
+                                                     : "compressed-tensors (by its names)");
+    fp8q_weights_reset(&w);
+}
+
+/* Formats that pack weights, by the tensors that only they have.  */
+static void describe(const struct fp8q_ckpt *ckpt, char *out, size_t cap)
+{
+    const struct fp8q_json *q = fp8q_json_get(ckpt->config, "quantization_config");
+    const char *method = fp8q_json_string(fp8q_json_get(q, "quant_method"), "");
+    const struct fp8q_tensor *fp8 = find_fp8(ckpt), *qweight = find_ending(ckpt, ".qweight");
+    const struct fp8q_tensor *absmax = find_ending(ckpt, ".absmax");
+    uint64_t bits = 0;
+    if (fp8) {
+        describe_fp8(ckpt, fp8, method, out, cap);
+        return;
+    }
+    if (qweight && (find_ending(ckpt, ".g_idx") || strcmp(method, "gptq") == 0))
+        snprintf(out, cap, "GPTQ (packed integers)");
+    else if (qweight)
+        snprintf(out, cap, "AWQ (packed integers)");
+    else if (find_ending(ckpt, ".quant_state.bitsandbytes__nf4") || find_ending(ckpt, "__nf4"))
+        snprintf(out, cap, "bitsandbytes NF4");
+    else if (find_ending(ckpt, ".quant_state.bitsandbytes__fp4") || absmax)
+        snprintf(out, cap, "bitsandbytes 4-bit");
+    else if (find_ending(ckpt, ".SCB"))
+        snprintf(out, cap, "bitsandbytes INT8");
+    else if (find_ending(ckpt, "_blocks") && find_ending(ckpt, "_scales"))
+        snprintf(out, cap, "MXFP4 (blocks of 32 with E8M0 scales)");
+    else if (find_ending(ckpt, ".weight_packed"))
+        snprintf(out, cap, "compressed-tensors (packed)");
+    else if (*method && fp8q_json_uint(fp8q_json_get(q, "bits"), &bits))
+        snprintf(out, cap, "%.60s, %llu bits (by config.json)", method, (unsigned long long)bits);
+    else if (*method)
+        snprintf(out, cap, "%.60s (by config.json)", method);
+    else
+        snprintf(out, cap, "none");
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+const char *fp8q_tensor_role(const struct fp8q_ckpt *ckpt, const struct fp8q_family *family,
+                             const struct fp8q_tensor *t)
+{
+    enum fp8q_reason reason;
+    struct fp8q_linear_place linear;
+    bool tower;
+    if (fp8q_scale_owner(ckpt, t->name))
+        return "scale";
+    if (fp8q_role(family, t->name, t->ndim, &reason, &tower))
+        return fp8q_reason_name(reason);
+    char *module = strndup(t->name, fp8q_module_len(t->name));
+    bool found = module && fp8q_family_linear(family, module, &linear);
+    free(module);
+    return !found ? "unclassified" : linear.expert ? "expert" : "backbone";
+}
+
+int fp8q_inspect(const struct fp8q_ckpt *ckpt, struct fp8q_inspection *in, struct fp8q_error *err)
+{
+    bool known;
+    *in = (struct fp8q_inspection){0};
+    in->family = fp8q_family_of(ckpt->config, &in->model_type, &known);
+    describe(ckpt, in->quantization, sizeof(in->quantization));
+    int status = list_kinds(ckpt, in, err);
+    if (status != FP8Q_OK) {
+        fp8q_inspection_reset(in);
+        return status;
+    }
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (ckpt->tensors[i].ndim >= 2 && !fp8q_scale_owner(ckpt, ckpt->tensors[i].name))
+            in->n_weights += ckpt->tensors[i].n_elems;
+    in->bits_per_weight =
+        in->n_weights ? 8.0 * (double)ckpt->data_bytes / (double)in->n_weights : 0;
+    return FP8Q_OK;
+}
+
+void fp8q_inspection_reset(struct fp8q_inspection *in)
+{
+    for (size_t i = 0; i < in->n_kinds; i++)
+        free(in->kinds[i].pattern);
+    free(in->kinds);
+    *in = (struct fp8q_inspection){0};
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * patterns.h - the user's patterns as a whole: matching, and the lint before any work.
+ */
+#ifndef FP8Q_PATTERNS_H
+#define FP8Q_PATTERNS_H
+
+#include "select/select.h"
+
+struct fp8q_pattern_set;
+
+int fp8q_pattern_set_create(const struct fp8q_select_options *options,
+                            struct fp8q_pattern_set **set_out, struct fp8q_error *err);
+void fp8q_pattern_set_free(struct fp8q_pattern_set *set);
+
+/* Whether any --ignore or --include pattern matches the tensor's module.  Counts matches for the
+ * lint; @d is the decision before patterns.  */
+int fp8q_pattern_set_match(struct fp8q_pattern_set *set, const char *tensor_name,
+                           const struct fp8q_decision *d, bool *ignored_out, bool *included_out,
+                           struct fp8q_error *err);
+
+/* After all tensors: a pattern without a match is FP8Q_E_ARG with near names (a warning with
+ * @options->allow_unmatched).  Warns of patterns that change nothing, of a regular expression that
+ * a leading `.*` would make match a tower, and of an lm_head that would be quantized.  */
+int fp8q_pattern_set_lint(const struct fp8q_pattern_set *set, const struct fp8q_ckpt *ckpt,
+                          const struct fp8q_selection *selection,
+                          const struct fp8q_select_options *options, struct fp8q_warnings *warnings,
+                          struct fp8q_error *err);
+
+#endif

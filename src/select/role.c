@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * role.c - reads a tensor's role from its name.
+ */
+#include "select/role.h"
+
+#include <string.h>
+
+#define ROUTERS                                                                                    \
+    "mlp.gate block_sparse_moe.gate feed_forward.gate moe.gate router shared_expert_gate "         \
+    "e_score_correction_bias indexer.weights_proj weights_proj"
+#define LINEAR_ATTENTION "in_proj_a in_proj_b in_proj_ba A_log dt_bias"
+#define MTP "mtp.fc eh_proj"
+#define HEADS "lm_head shared_head.head embed_out"
+#define EMBEDDINGS "wte wpe tok_embeddings token_table shared"
+
+/* True if some dot-separated component contains @part.  */
+static bool contains(const char *name, const char *part)
+{
+    return strstr(name, part) != NULL;
+}
+
+static bool any(const char *name, const char *list)
+{
+    size_t len;
+    return fp8q_has_any_components(name, list, &len) != NULL;
+}
+
+/* A short "ln": ln_1, ln_q, vlln.  */
+static bool is_norm(const char *name)
+{
+    return contains(name, "norm") || contains(name, "Norm") || contains(name, ".ln_") ||
+           strncmp(name, "ln_", 3) == 0 || contains(name, "vlln");
+}
+
+bool fp8q_role(const struct fp8q_family *family, const char *name, uint32_t ndim,
+               enum fp8q_reason *reason_out, bool *tower_out)
+{
+    *tower_out = any(name, family->vision);
+    /* First match wins, so the order is the rule.  */
+    const struct {
+        bool is;
+        enum fp8q_reason reason;
+    } roles[] = {
+        {any(name, family->projector), FP8Q_WHY_PROJECTOR},
+        {*tower_out, FP8Q_WHY_VISION},
+        {any(name, family->action), FP8Q_WHY_ACTION},
+        {any(name, ROUTERS), FP8Q_WHY_ROUTER},
+        {any(name, MTP), FP8Q_WHY_MTP},
+        {any(name, LINEAR_ATTENTION), FP8Q_WHY_LINEAR_ATTENTION},
+        {contains(name, "conv"), FP8Q_WHY_CONV},
+        {is_norm(name), FP8Q_WHY_NORM},
+        {any(name, HEADS) || strcmp(name, "output.weight") == 0, FP8Q_WHY_LM_HEAD},
+        {contains(name, "embed") || any(name, EMBEDDINGS), FP8Q_WHY_EMBEDDING},
+        {fp8q_ends_with(name, ".bias") || fp8q_ends_with(name, "_bias"), FP8Q_WHY_BIAS},
+        {ndim >= 4, FP8Q_WHY_CONV},
+        {ndim < 2, FP8Q_WHY_SMALL},
+    };
+    for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++)
+        if (roles[i].is) {
+            *reason_out = roles[i].reason;
+            return true;
+        }
+    return false;
+}
+
+size_t fp8q_root_prefix(const struct fp8q_family *family, const char *name)
+{
+    const char *const lists[] = {family->vision, family->projector, family->action};
+    for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++) {
+        size_t len;
+        const char *root = fp8q_has_any_components(name, lists[i], &len);
+        for (const char *at = name; root; at++) {
+            if (strncmp(at, root, len) == 0 && (at[len] == '.' || at[len] == '\0'))
+                return (size_t)(at - name) + len;
+            at = strchr(at, '.');
+            if (!at)
+                break;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tokenizer.c - puts the parts of a tokenizer.json together and runs text through them:
+ * repair UTF-8 -> added tokens -> NFC -> added tokens of normalised text -> pieces -> BPE.
+ */
+#include "tokenizer/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tokenizer/added.h"
+#include "tokenizer/bpe.h"
+#include "base/io.h"
+#include "base/path.h"
+#include "base/mem.h"
+#include "tokenizer/pretokenize.h"
+#include "base/utf8.h"
+
+#define MAX_FILE_BYTES (512u << 20)
+
+struct fp8q_tokenizer {
+    struct fp8q_bpe bpe;
+    struct fp8q_pretokenizer pre;
+    struct fp8q_added_sets added;
+};
+
+/* ---- loading ------------------------------------------------------------------------------- */
+
+/* A SentencePiece or WordPiece file is best named by its own model type.  */
+static int load(struct fp8q_tokenizer *t, const struct fp8q_json *root, const char *what,
+                struct fp8q_error *err)
+{
+    const struct fp8q_json *model = fp8q_json_get(root, "model");
+    if (!fp8q_json_is_object(model))
+        return fp8q_fail(err, FP8Q_E_FORMAT, "tokenizer-format", "%s: no \"model\" object", what);
+    FP8Q_TRY(fp8q_bpe_init(&t->bpe, model, what, err));
+    FP8Q_TRY(fp8q_pretokenizer_init(&t->pre, root, what, err));
+    return fp8q_added_init(&t->added, fp8q_json_get(root, "added_tokens"), &t->bpe, &t->pre, what,
+                           err);
+}
+
+int fp8q_tokenizer_parse(const char *json, size_t len, const char *what,
+                         struct fp8q_tokenizer **tokenizer_out, struct fp8q_error *err)
+{
+    struct fp8q_json *root;
+    *tokenizer_out = NULL;
+    FP8Q_TRY(fp8q_json_parse(json, len, 0, what, &root, err));
+    struct fp8q_tokenizer *t = fp8q_array(1, sizeof(*t));
+    int status = t ? load(t, root, what, err) : fp8q_fail_nomem(err);
+    fp8q_json_free(root);
+    if (status == FP8Q_OK)
+        *tokenizer_out = t;
+    else
+        fp8q_tokenizer_close(t);
+    return status;
+}
+
+int fp8q_tokenizer_open(const char *dir, struct fp8q_tokenizer **tokenizer_out,
+                        struct fp8q_error *err)
+{
+    char *path = fp8q_join(dir, "tokenizer.json"), *text = NULL;
+    size_t len;
+    *tokenizer_out = NULL;
+    if (!path)
+        return fp8q_fail_nomem(err);
+    int status = fp8q_read_file(path, MAX_FILE_BYTES, &text, &len, err);
+    if (status == FP8Q_OK)
+        status = fp8q_tokenizer_parse(text, len, path, tokenizer_out, err);
+    free(text);
+    free(path);
+    return status;
+}
+
+void fp8q_tokenizer_close(struct fp8q_tokenizer *tokenizer)
+{
+    if (!tokenizer)
+        return;
+    fp8q_added_reset(&tokenizer->added);
+    fp8q_pretokenizer_reset(&tokenizer->pre);
+    fp8q_bpe_reset(&tokenizer->bpe);
+    free(tokenizer);
+}
+
+uint32_t fp8q_tokenizer_id_limit(const struct fp8q_tokenizer *tokenizer)
+{
+    int32_t a = tokenizer->bpe.max_id, b = tokenizer->added.max_id;
+    return (uint32_t)(a > b ? a : b) + 1;
+}
+
+/* ---- UTF-8 --------------------------------------------------------------------------------- */
+
+/* Bytes of the longest prefix of a well-formed character that the broken @text begins with, at
+ * least 1 (Unicode 3.9, "maximal subpart").  */
+static size_t broken_part(const unsigned char *text, size_t len)
+{
+    unsigned char lead = text[0], low = 0x80, high = 0xBF;
+    size_t want = lead >= 0xC2 && lead <= 0xDF   ? 2
+                  : lead >= 0xE0 && lead <= 0xEF ? 3
+                  : lead >= 0xF0 && lead <= 0xF4 ? 4
+                                                 : 1;
+    if (lead == 0xE0)
+        low = 0xA0;
+    else if (lead == 0xED)
+        high = 0x9F;
+    else if (lead == 0xF0)
+        low = 0x90;
+    else if (lead == 0xF4)
+        high = 0x8F;
+    size_t n = 1;
+    for (; n < want && n < len && text[n] >= low && text[n] <= high; n++) {
+        low = 0x80;
+        high = 0xBF;
+    }
+    return n;
+}
+
+/* @text itself if it is UTF-8 (*@owned_out NULL), else a repaired copy.  */
+static int repair(const char *text, size_t len, const char **text_out, size_t *len_out,
+                  struct fp8q_text *owned, struct fp8q_error *err)
+{
+    size_t plain = 0; /* start of what is not yet copied */
+    for (size_t i = 0; i < len;) {
+        uint32_t cp;
+        size_t n = (unsigned char)text[i] < 0x80 ? 1 : fp8q_utf8_decode(text + i, len - i, &cp);
+        if (n == 0) {
+            fp8q_text_add(owned, text + plain, i - plain);
+            fp8q_text_add(owned, "\xEF\xBF\xBD", 3);
+            n = broken_part((const unsigned char *)text + i, len - i);
+            plain = i + n;
+        }
+        i += n;
+    }
+    *text_out = text;
+    *len_out = len;
+    if (plain == 0)
+        return FP8Q_OK;
+    fp8q_text_add(owned, text + plain, len - plain);
+    *text_out = owned->data;
+    *len_out = owned->len;
+    return fp8q_text_status(owned, err);
+}
+
+/* ---- encoding ------------------------------------------------------------------------------ */
+
+struct encoding {
+    const struct fp8q_tokenizer *tokenizer;
+    struct fp8q_splitter splitter;
+    struct fp8q_bpe_scratch scratch;
+    struct fp8q_ids *ids;
+};
+
+typedef int text_fn(struct encoding *e, const char *text, size_t len, struct fp8q_error *err);
+
+/* Cuts the tokens of @added out of @text and hands what lies between them on.  */
+static int cut_added(struct encoding *e, const struct fp8q_added *added, const char *text,
+                     size_t len, text_fn *plain, struct fp8q_error *err)
+{
+    const struct fp8q_added_token *t;
+    size_t from = 0, begin, end;
+    while ((t = fp8q_added_next(added, text, len, from, &begin, &end))) {
+        if (begin > from)
+            FP8Q_TRY(plain(e, text + from, begin - from, err));
+        FP8Q_TRY(fp8q_ids_add(e->ids, t->id, err));
+        from = end;
+    }
+    return from < len ? plain(e, text + from, len - from, err) : FP8Q_OK;
+}
+
+static int encode_piece(void *ctx, const char *piece, size_t len, struct fp8q_error *err)
+{
+    struct encoding *e = ctx;
+    return fp8q_bpe_encode(&e->tokenizer->bpe, &e->scratch, piece, len, e->ids, err);
+}
+
+static int encode_plain(struct encoding *e, const char *text, size_t len, struct fp8q_error *err)
+{
+    return fp8q_splitter_run(&e->splitter, text, len, encode_piece, e, err);
+}
+
+static int encode_unnormalized(struct encoding *e, const char *text, size_t len,
+                               struct fp8q_error *err)
+{
+    const char *normal;
+    size_t normal_len;
+    char *owned;
+    FP8Q_TRY(fp8q_normalize(&e->tokenizer->pre, text, len, &normal, &normal_len, &owned, err));
+    int status =
+        cut_added(e, &e->tokenizer->added.normalized, normal, normal_len, encode_plain, err);
+    free(owned);
+    return status;
+}
+
+int fp8q_tokenizer_encode(const struct fp8q_tokenizer *tokenizer, const char *text, size_t len,
+                          struct fp8q_ids *ids, struct fp8q_error *err)
+{
+    struct encoding e = {.tokenizer = tokenizer, .ids = ids};
+    struct fp8q_text repaired = {0};
+    FP8Q_TRY(fp8q_splitter_init(&e.splitter, &tokenizer->pre, err));
+    int status = repair(text, len, &text, &len, &repaired, err);
+    if (status == FP8Q_OK)
+        status = cut_added(&e, &tokenizer->added.raw, text, len, encode_unnormalized, err);
+    fp8q_text_reset(&repaired);
+    fp8q_bpe_scratch_reset(&e.scratch);
+    fp8q_splitter_reset(&e.splitter);
+    return status;
+}

@@ -1,0 +1,690 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_gate.c - scenarios and the exit status that each must have.
+ *
+ * A scenario starts from a checkpoint that passes everything and changes what it is about.
+ */
+#include "support/support.h"
+
+#include <math.h>
+
+#include "gate/gate.h"
+#include "gate/stats.h"
+
+#define NOW "2026-06-01T12:00:00Z"
+enum { SRC = 0x11111111, OUT = 0x22222222, IN = 0x33333333, OTHER = 0x44444444 };
+
+/* ---- evidence ------------------------------------------------------------------------------ */
+
+struct figures {
+    double kld, floor, requant, top1, dln; /* 0: not in the file */
+    uint32_t source, output, inputs;
+    const char *created, *stack, *acts, *kind;
+    unsigned tokens;
+    double se;          /* relative to kld; 0: 0.03 */
+    double weight_rmse; /* of no concern to the gate */
+    bool samples;
+};
+
+static const struct figures good = {.kld = 0.0073,
+                                    .floor = 0.0029,
+                                    .top1 = 0.965,
+                                    .dln = 0.009,
+                                    .source = SRC,
+                                    .output = OUT,
+                                    .inputs = IN,
+                                    .created = "2026-05-20T00:00:00Z",
+                                    .stack = "engine 1",
+                                    .acts = "served",
+                                    .kind = "eval",
+                                    .tokens = 4088,
+                                    .weight_rmse = 0.0264,
+                                    .samples = true};
+
+static char *evidence_text(const struct figures *f)
+{
+    struct fp8q_jsonw w = {0};
+    char fingerprints[120];
+    snprintf(fingerprints, sizeof(fingerprints),
+             "{\"source\":\"%08x\",\"output\":\"%08x\",\"inputs\":\"%08x\"}", f->source, f->output,
+             f->inputs);
+    fp8q_jsonw_open(&w, NULL, '{');
+    fp8q_jsonw_string(&w, "schema", FP8Q_EVIDENCE_SCHEMA);
+    fp8q_jsonw_string(&w, "kind", f->kind);
+    fp8q_jsonw_string(&w, "created", f->created);
+    fp8q_jsonw_string(&w, "stack", f->stack);
+    if (f->source)
+        fp8q_jsonw_raw(&w, "fingerprints", fingerprints);
+    fp8q_jsonw_string(&w, "acts", f->acts);
+    fp8q_jsonw_uint(&w, "tokens", f->tokens);
+    fp8q_jsonw_number(&w, "weight_rmse", f->weight_rmse);
+    fp8q_jsonw_open(&w, "kld", '{');
+    fp8q_jsonw_number(&w, "mean", f->kld);
+    fp8q_jsonw_number(&w, "se", f->kld * (f->se > 0 ? f->se : 0.03));
+    fp8q_jsonw_close(&w, '}');
+    if (f->top1 > 0)
+        fp8q_jsonw_number(&w, "top1", f->top1);
+    fp8q_jsonw_open(&w, "ppl", '{');
+    if (f->dln != 0)
+        fp8q_jsonw_number(&w, "dln", f->dln);
+    fp8q_jsonw_close(&w, '}');
+    fp8q_jsonw_open(&w, "rows", '{');
+    for (int i = 0; i < 2; i++) {
+        char row[100];
+        double kld = i ? f->requant : f->floor;
+        snprintf(row, sizeof(row), "{\"kld\":{\"mean\":%.17g}}", kld);
+        if (kld > 0)
+            fp8q_jsonw_raw(&w, i ? "requantized-ue8m0" : "activations-only", row);
+    }
+    fp8q_jsonw_close(&w, '}');
+    fp8q_jsonw_open(&w, "samples", '[');
+    for (unsigned i = 0; i < 8 && f->samples;
+         i++) { /* hard and easy ones, the same for every run */
+        fp8q_jsonw_open(&w, NULL, '{');
+        fp8q_jsonw_uint(&w, "tokens", f->tokens / 8);
+        fp8q_jsonw_number(&w, "kld", f->kld * (0.65 + 0.1 * i) * (i % 2 ? 1.01 : 0.99));
+        fp8q_jsonw_close(&w, '}');
+    }
+    fp8q_jsonw_close(&w, ']');
+    fp8q_jsonw_close(&w, '}');
+    return w.text.data;
+}
+
+static void make_evidence(const struct figures *f, struct fp8q_evidence *out)
+{
+    struct fp8q_error err = {0};
+    char *text = evidence_text(f);
+    assert_ok(fp8q_evidence_parse(text, strlen(text), "evidence.json", out, &err), &err);
+    free(text);
+}
+
+/* ---- task results -------------------------------------------------------------------------- */
+
+/* CSV of @n items: the first @both solved by both, then @base_only, then @quant_only, the rest by
+ * none.  */
+static char *binary_csv(unsigned n, unsigned both, unsigned base_only, unsigned quant_only,
+                        bool is_quant)
+{
+    struct fp8q_text t = {0};
+    fp8q_text_puts(&t, "id,score\n");
+    for (unsigned i = 0; i < n; i++) {
+        bool b = i < both + base_only;
+        bool q = i < both || (i >= both + base_only && i < both + base_only + quant_only);
+        fp8q_text_printf(&t, "item %u,%d\n", i, is_quant ? q : b);
+    }
+    return t.data;
+}
+
+struct tasks_text {
+    const char *base, *quant;                /* texts, or */
+    unsigned n, both, base_only, quant_only; /* a CSV made of these */
+};
+
+static void make_task(const struct tasks_text *t, struct fp8q_task_result results[2],
+                      const char *metric)
+{
+    for (int side = 0; side < 2; side++) {
+        struct fp8q_error err = {0};
+        const char *given = side ? t->quant : t->base;
+        char *made = given ? NULL : binary_csv(t->n, t->both, t->base_only, t->quant_only, side);
+        const char *text = given ? given : made;
+        assert_ok(
+            fp8q_task_parse(text, strlen(text), "task", "gsm8k", metric, &results[side], &err),
+            &err);
+        free(made);
+    }
+}
+
+/* ---- scenarios ----------------------------------------------------------------------------- */
+
+struct scenario {
+    const char *name;
+    enum fp8q_verdict verdict;
+    int exit;
+    const char *check; /* id of a check that has this verdict; NULL: none need be named */
+    const char *policy, *stack;
+    struct figures evidence, baseline, second; /* kind NULL: not given */
+    bool no_evidence, no_verify, verify_fails, lock, widened, fallback, fallback_wrong, no_source;
+    struct tasks_text task;
+    uint64_t n_needed_low, n_needed_high; /* where stated, of the named check */
+};
+
+#define POLICY(members) "{\"schema\":\"fp8q-policy/1\"," members "}"
+#define WITH(...)                                                                                  \
+    {                                                                                              \
+        .kld = 0.0073, .floor = 0.0029, .top1 = 0.965, .dln = 0.009, .source = SRC, .output = OUT, \
+        .inputs = IN, .created = "2026-05-20T00:00:00Z", .stack = "engine 1", .acts = "served",    \
+        .kind = "eval", .tokens = 4088, .samples = true, __VA_ARGS__                               \
+    }
+#define V(name) FP8Q_VERDICT_##name
+
+#define LM_RESULTS(score, se, n, version)                                                          \
+    "{\"results\":{\"gsm8k\":{\"alias\":\"gsm8k\",\"exact_match,strict\":" score                   \
+    ",\"exact_match_stderr,strict\":" se "}},\"n-samples\":{\"gsm8k\":{\"effective\":" n           \
+    "}},\"versions\":{\"gsm8k\":" version "}}"
+#define LM_SAMPLE(id, hash, score)                                                                 \
+    "{\"doc_id\":" id ",\"filter\":\"strict\",\"metrics\":[\"exact_match\"],\"doc_hash\":\"" hash  \
+    "\",\"exact_match\":" score "}\n"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+#ifdef __clang__
+#pragma GCC diagnostic ignored "-Winitializer-overrides"
+#else
+#pragma GCC diagnostic ignored "-Woverride-init"
+#endif
+static const struct scenario scenarios[] = {
+    /* pass */
+    {"all is well", V(PASS), 0, "verify"},
+    {"lock holds", V(PASS), 0, "lock", .lock = true},
+    {"baseline within 25 %", V(PASS), 0, "eval.kld-vs-baseline",
+     .baseline = WITH(.kld = 0.0070, .output = OTHER)},
+    {"fallback exists", V(PASS), 0, "fallback", POLICY("\"verify\":{\"fallback_required\":true}"),
+     .fallback = true},
+    {"stack as asked", V(PASS), 0, "eval", .stack = "engine 1"},
+    {"no eval, none required", V(PASS), 0, "verify", POLICY("\"eval\":{\"required\":false}"),
+     .no_evidence = true},
+    {"old, but no age limit", V(PASS), 0, "eval", POLICY("\"evidence\":{\"max_age_days\":null}"),
+     .evidence = WITH(.created = "2020-01-01T00:00:00Z")},
+    {"two domains, both well", V(PASS), 0, "eval", .second = WITH(.inputs = OTHER)},
+    {"task: paired, within margin", V(PASS), 0, "task.gsm8k",
+     .task = {.n = 1319, .both = 950, .base_only = 33, .quant_only = 33}},
+    {"task: quantized better", V(PASS), 0, "task.gsm8k",
+     .task = {.n = 500, .both = 440, .base_only = 5, .quant_only = 20}},
+    {"task: separate runs, many items", V(PASS), 0, "task.gsm8k",
+     .task = {LM_RESULTS("0.75", "0.0043", "10000", "3.0"),
+              LM_RESULTS("0.7501", "0.0043", "10000", "3.0")}},
+    {"task: continuous scores", V(PASS), 0, "task.gsm8k",
+     .task = {"{\"id\":1,\"score\":0.51}\n{\"id\":2,\"score\":0.62}\n{\"id\":3,\"score\":0.7}\n",
+              "{\"id\":3,\"score\":0.7}\n{\"id\":1,\"score\":0.51}\n{\"id\":2,\"score\":0.625}\n"}},
+    {"task: lower is better", V(PASS), 0, "task.gsm8k",
+     POLICY("\"tasks\":{\"per_task\":{\"gsm8k\":{\"lower_is_better\":true}}}"),
+     .task = {"id,score\n1,0.30\n2,0.4\n", "id,score\n1,0.25\n2,0.4\n"}},
+
+    {"requantized at load, still within", V(PASS), 0, "eval.kld-vs-floor",
+     .policy = POLICY("\"eval\":{\"requantized\":true}"), .evidence = WITH(.requant = 0.0080)},
+
+    /* fail */
+    {"requantized at load, and then too far", V(FAIL), 1, "eval.kld-vs-floor",
+     .policy = POLICY("\"eval\":{\"requantized\":true}"), .evidence = WITH(.requant = 0.0150)},
+    {"verify finds a difference", V(FAIL), 1, "verify", .verify_fails = true},
+    {"KLD far above the floor", V(FAIL), 1, "eval.kld-vs-floor", .evidence = WITH(.kld = 0.02)},
+    {"KLD far above plain rounding", V(FAIL), 1, "eval.kld-vs-baseline",
+     .evidence = WITH(.kld = 0.011), .baseline = WITH(.output = OTHER)},
+    {"KLD above an absolute limit", V(FAIL), 1, "eval.kld", POLICY("\"eval\":{\"kld_max\":0.005}")},
+    {"plain rounding costs nothing, this does", V(FAIL), 1, "eval.kld-vs-baseline",
+     .baseline = WITH(.kld = 0, .output = OTHER)},
+    {"top-1 agreement too low", V(FAIL), 1, "eval.top1", POLICY("\"eval\":{\"top1_min\":0.99}")},
+    {"top-1 agreement lost", V(FAIL), 1, "eval.top1-vs-baseline", .evidence = WITH(.top1 = 0.90),
+     .baseline = WITH(.output = OTHER)},
+    {"perplexity rose", V(FAIL), 1, "eval.ppl", POLICY("\"eval\":{\"delta_ln_ppl_max\":0.005}")},
+    {"one of two domains fails", V(FAIL), 1, "eval.kld-vs-floor",
+     .second = WITH(.inputs = OTHER, .kld = 0.03)},
+    {"task: clearly worse", V(FAIL), 1, "task.gsm8k",
+     .task = {.n = 1319, .both = 850, .base_only = 130, .quant_only = 20}},
+    {"task: separate runs, clearly worse", V(FAIL), 1, "task.gsm8k",
+     .task = {LM_RESULTS("0.75", "0.0043", "10000", "3.0"),
+              LM_RESULTS("0.65", "0.0043", "10000", "3.0")}},
+    {"task: lower is better, and higher it is", V(FAIL), 1, "task.gsm8k",
+     POLICY("\"tasks\":{\"per_task\":{\"gsm8k\":{\"lower_is_better\":true}}}"),
+     .task = {"id,score\n1,0.25\n2,0.4\n", "id,score\n1,0.30\n2,0.45\n"}},
+    {"fallback is another model", V(FAIL), 1, "fallback",
+     POLICY("\"verify\":{\"fallback_required\":true}"), .fallback = true, .fallback_wrong = true},
+    {"a failure goes before stale evidence", V(FAIL), 1, "verify", .verify_fails = true,
+     .evidence = WITH(.output = OTHER)},
+
+    /* widened */
+    {"quantized set widened", V(WIDENED), 4, "lock", .lock = true, .widened = true},
+    {"widened goes before every failure", V(WIDENED), 4, "lock", .lock = true, .widened = true,
+     .verify_fails = true, .evidence = WITH(.kld = 1)},
+
+    /* stale */
+    {"evidence of older weights", V(STALE), 5, "eval", .evidence = WITH(.output = OTHER)},
+    {"evidence too old", V(STALE), 5, "eval", .evidence = WITH(.created = "2026-01-01T00:00:00Z")},
+    {"evidence from the future", V(STALE), 5, "eval",
+     .evidence = WITH(.created = "2027-01-01T00:00:00Z")},
+    {"another serving stack", V(STALE), 5, "eval", .stack = "engine 2"},
+    {"another stack than the policy pins", V(STALE), 5, "eval",
+     POLICY("\"evidence\":{\"stack\":\"engine 2\"}")},
+    {"no stack where one is asked for", V(STALE), 5, "eval", .stack = "engine 1",
+     .evidence = WITH(.stack = NULL)},
+    {"one of two is stale", V(STALE), 5, "eval", .second = WITH(.output = OTHER)},
+
+    /* foreign */
+    {"evidence of another model", V(FOREIGN), 5, "eval",
+     .evidence = WITH(.source = OTHER, .output = OTHER)},
+    {"same output, another source", V(FOREIGN), 5, "eval", .evidence = WITH(.source = OTHER)},
+    {"source unknown, other weights", V(FOREIGN), 5, "eval", .no_source = true,
+     .evidence = WITH(.output = OTHER)},
+    {"other inputs than the policy pins", V(FOREIGN), 5, "eval",
+     POLICY("\"eval\":{\"inputs\":\"44444444\"}")},
+    {"evidence of another kind", V(FOREIGN), 5, "eval", .evidence = WITH(.kind = "drift")},
+    {"baseline of another source", V(FOREIGN), 5, "baseline",
+     .baseline = WITH(.source = OTHER, .output = OTHER)},
+    {"baseline on other inputs", V(FOREIGN), 5, "baseline",
+     .baseline = WITH(.inputs = OTHER, .output = OTHER)},
+    {"baseline with other activations", V(FOREIGN), 5, "baseline",
+     .baseline = WITH(.acts = "none", .output = OTHER)},
+    {"task: other ids", V(FOREIGN), 5, "task.gsm8k",
+     .task = {"id,score\n1,1\n2,1\n", "id,score\n1,1\n3,1\n"}},
+    {"task: fewer items", V(FOREIGN), 5, "task.gsm8k",
+     .task = {"id,score\n1,1\n2,1\n", "id,score\n1,1\n"}},
+    {"task: same id, another question", V(FOREIGN), 5, "task.gsm8k",
+     .task = {LM_SAMPLE("1", "aa", "1.0"), LM_SAMPLE("1", "bb", "1.0")}},
+    {"task: another version", V(FOREIGN), 5, "task.gsm8k",
+     .task = {LM_RESULTS("0.75", "0.01", "1000", "3.0"),
+              LM_RESULTS("0.75", "0.01", "1000", "4.0")}},
+    {"task: samples against results", V(FOREIGN), 5, "task.gsm8k",
+     .task = {LM_SAMPLE("1", "aa", "1.0"), LM_RESULTS("0.75", "0.01", "1000", "3.0")}},
+    {"fallback of another model, not required", V(FOREIGN), 5, "fallback", .fallback = true,
+     .fallback_wrong = true},
+    {"serving: other prompts", V(FOREIGN), 5, "task.gsm8k",
+     .task = {"{\"id\":1,\"tokens\":[5,6],\"top_logprobs\":[null,{\"6\":-0.1}]}",
+              "{\"id\":1,\"tokens\":[5,7],\"top_logprobs\":[null,{\"7\":-0.1}]}"}},
+
+    /* missing */
+    {"requantized scales not measured", V(MISSING), 5, "eval.requantized",
+     .policy = POLICY("\"eval\":{\"requantized\":true}")},
+    {"no evidence at all", V(MISSING), 5, "eval", .no_evidence = true},
+    {"not verified", V(MISSING), 5, "verify", .no_verify = true},
+    {"no lock where one is required", V(MISSING), 5, "lock",
+     POLICY("\"verify\":{\"lock_required\":true}")},
+    {"no fallback where one is required", V(MISSING), 5, "fallback",
+     POLICY("\"verify\":{\"fallback_required\":true}")},
+    {"evidence without fingerprints", V(MISSING), 5, "eval", .evidence = WITH(.source = 0)},
+    {"neither baseline nor floor", V(MISSING), 5, "eval.limits", .evidence = WITH(.floor = 0)},
+    {"baseline required", V(MISSING), 5, "eval.kld-vs-baseline",
+     POLICY("\"eval\":{\"baseline_required\":true}")},
+    {"floor required", V(MISSING), 5, "eval.kld-vs-floor",
+     POLICY("\"eval\":{\"floor_required\":true}"), .evidence = WITH(.floor = 0),
+     .baseline = WITH(.output = OTHER)},
+    {"top-1 limit, not measured", V(MISSING), 5, "eval.top1", POLICY("\"eval\":{\"top1_min\":0.9}"),
+     .evidence = WITH(.top1 = 0)},
+    {"required task not given", V(MISSING), 5, "task.mmlu",
+     POLICY("\"tasks\":{\"required\":[\"mmlu\"]}")},
+    {"task: no margin set", V(MISSING), 5, "task.gsm8k", POLICY("\"tasks\":{\"margin\":null}"),
+     .task = {.n = 100, .both = 90}},
+    {"task: means without counts", V(MISSING), 5, "task.gsm8k",
+     .task = {LM_RESULTS("0.75", "\"N/A\"", "0", "3.0"),
+              LM_RESULTS("0.75", "\"N/A\"", "0", "3.0")}},
+
+    /* inconclusive */
+    {"too few tokens", V(INCONCLUSIVE), 5, "eval.tokens", .evidence = WITH(.tokens = 800),
+     .n_needed_low = 2000, .n_needed_high = 2000},
+    {"KLD near the limit", V(INCONCLUSIVE), 5, "eval.kld-vs-floor",
+     .evidence = WITH(.kld = 0.0113, .se = 0.05)},
+    {"task: a hundred episodes", V(INCONCLUSIVE), 5, "task.gsm8k",
+     .task = {.n = 100, .both = 93, .base_only = 2, .quant_only = 2}, .n_needed_low = 300,
+     .n_needed_high = 700},
+    {"task: no difference seen, too few", V(INCONCLUSIVE), 5, "task.gsm8k",
+     .task = {.n = 50, .both = 48}},
+    {"task: fewer than the policy asks", V(INCONCLUSIVE), 5, "task.gsm8k",
+     POLICY("\"tasks\":{\"min_items\":2000}"),
+     .task = {.n = 1319, .both = 950, .base_only = 33, .quant_only = 33}, .n_needed_low = 2000,
+     .n_needed_high = 2000},
+    {"task: 99 % recovery is too narrow", V(INCONCLUSIVE), 5, "task.gsm8k",
+     POLICY("\"tasks\":{\"recovery\":0.99}"),
+     .task = {.n = 1319, .both = 950, .base_only = 33, .quant_only = 33}},
+};
+#pragma GCC diagnostic pop
+
+static int exit_of(int status)
+{
+    return status == FP8Q_OK           ? 0
+           : status == FP8Q_E_MISMATCH ? 1
+           : status == FP8Q_E_POLICY   ? 4
+           : status == FP8Q_E_EVIDENCE ? 5
+                                       : -1;
+}
+
+static const struct fp8q_gate_check *find_check(const struct fp8q_gate *gate, const char *id,
+                                                enum fp8q_verdict verdict)
+{
+    for (size_t i = 0; i < gate->n_checks; i++)
+        if (strcmp(gate->checks[i].id, id) == 0 && gate->checks[i].verdict == verdict)
+            return &gate->checks[i];
+    return NULL;
+}
+
+static void print_checks(const struct fp8q_gate *gate)
+{
+    for (size_t i = 0; i < gate->n_checks; i++)
+        print_message("    %-12s %s: %s\n", fp8q_verdict_name(gate->checks[i].verdict),
+                      gate->checks[i].id, gate->checks[i].message);
+}
+
+static void run_scenario(const struct scenario *s)
+{
+    struct fp8q_error err = {0};
+    struct fp8q_policy policy;
+    struct fp8q_evidence evidence[2] = {{0}}, baseline = {0};
+    struct fp8q_task_result results[2] = {{0}};
+    struct fp8q_gate gate;
+    fp8q_policy_default(&policy);
+    if (s->policy)
+        assert_ok(fp8q_policy_parse(s->policy, strlen(s->policy), "policy.json", &policy, &err),
+                  &err);
+    make_evidence(s->evidence.kind ? &s->evidence : &good, &evidence[0]);
+    if (s->second.kind)
+        make_evidence(&s->second, &evidence[1]);
+    if (s->baseline.kind)
+        make_evidence(&s->baseline, &baseline);
+    bool has_task = s->task.n || s->task.base;
+    if (has_task)
+        make_task(&s->task, results, NULL);
+    const struct fp8q_gate_task task = {"gsm8k", &results[0], &results[1]};
+    struct fp8q_gate_request request = {
+        .policy = &policy,
+        .facts = {.verify_ran = !s->no_verify,
+                  .verify_status = s->verify_fails ? FP8Q_E_MISMATCH : FP8Q_OK,
+                  .verify_message = s->verify_fails ? "tensor \"x\": code 3 differs" : NULL,
+                  .lock_given = s->lock,
+                  .first_widened = "model.visual.blocks.0.attn.qkv.weight",
+                  .n_widened = s->widened,
+                  .output = {true, OUT},
+                  .source = {!s->no_source, SRC},
+                  .fallback_given = s->fallback,
+                  .fallback_matches = !s->fallback_wrong},
+        .evidence = evidence,
+        .n_evidence = s->no_evidence   ? 0
+                      : s->second.kind ? 2
+                                       : 1,
+        .baselines = &baseline,
+        .n_baselines = s->baseline.kind != NULL,
+        .tasks = &task,
+        .n_tasks = has_task,
+        .stack = s->stack};
+    assert_true(fp8q_time_parse(NOW, &request.now));
+    assert_ok(fp8q_gate(&request, &gate, &err), &err);
+    int code = exit_of(fp8q_verdict_status(gate.verdict));
+    const struct fp8q_gate_check *check = find_check(&gate, s->check, s->verdict);
+    if (gate.verdict != s->verdict || code != s->exit || !check) {
+        print_checks(&gate);
+        fail_msg("%s: %s, exit %d; expected %s of %s, exit %d", s->name,
+                 fp8q_verdict_name(gate.verdict), code, fp8q_verdict_name(s->verdict), s->check,
+                 s->exit);
+    }
+    if (s->n_needed_high &&
+        (check->n_needed < s->n_needed_low || check->n_needed > s->n_needed_high))
+        fail_msg("%s: %llu would decide", s->name, (unsigned long long)check->n_needed);
+    fp8q_gate_reset(&gate);
+    fp8q_task_reset(&results[0]);
+    fp8q_task_reset(&results[1]);
+    fp8q_evidence_reset(&evidence[0]);
+    fp8q_evidence_reset(&evidence[1]);
+    fp8q_evidence_reset(&baseline);
+    fp8q_policy_reset(&policy);
+}
+
+static void each_scenario_has_its_exit_status(void **state)
+{
+    (void)state;
+    size_t n = sizeof(scenarios) / sizeof(*scenarios);
+    for (size_t i = 0; i < n; i++)
+        run_scenario(&scenarios[i]);
+    print_message("%zu scenarios\n", n);
+}
+
+/* Real figures (Qwen2.5-0.5B, 4,088 tokens): compensated rounding with unit tokens has a higher
+ * weight error than plain rounding and a lower KLD; without them the KLD is 1.8 times that of plain
+ * rounding.  A made-up recipe with the lowest weight error of all and the worst KLD must fail.  */
+static void the_wrong_recipe_is_caught(void **state)
+{
+    (void)state;
+    static const struct {
+        double weight_rmse, kld;
+        enum fp8q_verdict verdict;
+    } recipes[] = {
+        {0.02640, 0.00735, FP8Q_VERDICT_PASS}, /* plain rounding itself */
+        {0.03168, 0.00670, FP8Q_VERDICT_PASS}, /* higher weight error, lower KLD */
+        {0.02614, 0.01308, FP8Q_VERDICT_FAIL}, /* lower weight error, higher KLD */
+    };
+    for (size_t i = 0; i < 3; i++) {
+        struct scenario s = {.name = "recipe",
+                             .verdict = recipes[i].verdict,
+                             .exit = recipes[i].verdict == FP8Q_VERDICT_FAIL,
+                             .check = "eval.kld-vs-baseline"};
+        s.evidence = s.baseline = good;
+        s.baseline.kld = 0.00735;
+        s.baseline.output = OTHER;
+        s.evidence.kld = recipes[i].kld;
+        s.evidence.weight_rmse = recipes[i].weight_rmse;
+        run_scenario(&s);
+    }
+}
+
+/* ---- importers ----------------------------------------------------------------------------- */
+
+static void importers_read_what_tools_write(void **state)
+{
+    (void)state;
+    static const char samples[] = "{\"doc_id\":1,\"filter\":\"flexible-extract\",\"metrics\":["
+                                  "\"exact_match\"],\"exact_match\":1.0}\n"
+                                  "{\"doc_id\":0,\"filter\":\"flexible-extract\",\"metrics\":["
+                                  "\"exact_match\"],\"exact_match\":0.0}\n\n"
+                                  "{\"doc_id\":0,\"filter\":\"strict-match\",\"metrics\":[\"exact_"
+                                  "match\"],\"exact_match\":1.0}\n"
+                                  "{\"doc_id\":1,\"filter\":\"strict-match\",\"metrics\":[\"exact_"
+                                  "match\"],\"exact_match\":NaN}\n";
+    static const char lerobot_old[] =
+        "{\"per_episode\":[{\"episode_ix\":0,\"sum_reward\":1.5,\"success\":true,\"seed\":1000},"
+        "{\"episode_ix\":1,\"sum_reward\":0.5,\"success\":false,\"seed\":1001}],\"aggregated\":{"
+        "\"pc_success\":50.0}}";
+    static const char lerobot_new[] = "{\"per_task\":[{\"task_group\":\"libero_goal\",\"task_id\":"
+                                      "3,\"metrics\":{\"sum_rewards\":[1.0,0.0],"
+                                      "\"successes\":[true,false],\"video_paths\":[]}}],"
+                                      "\"overall\":{\"pc_success\":50.0,\"n_episodes\":2}}";
+    static const struct {
+        const char *text, *metric, *first_id, *found_metric;
+        double first, second;
+    } cases[] = {
+        {samples, NULL, "0", "exact_match,flexible-extract", 0, 1},
+        {lerobot_old, NULL, "seed 1000", "success", 1, 0},
+        {lerobot_old, "sum_reward", "seed 1000", "sum_reward", 1.5, 0.5},
+        {lerobot_new, NULL, "libero_goal/3/0", "success", 1, 0},
+        {lerobot_new, "sum_reward", "libero_goal/3/0", "sum_reward", 1, 0},
+        {"\xEF\xBB\xBFscore,id,note\r\n0.5,\"a,\"\"b\",x\r\n0.25,b,\"y\nz\"\r\n", NULL, "a,\"b",
+         "score", 0.5, 0.25},
+        {"id,cluster,score\n7,t1,True\n8,t1,False", NULL, "7", "score", 1, 0},
+        {"{\"id\":\"p\",\"score\":true}\n{\"id\":\"q\",\"score\":0.5,\"cluster\":\"c\"}", NULL, "p",
+         "score", 1, 0.5},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct fp8q_error err = {0};
+        struct fp8q_task_result r;
+        assert_ok(fp8q_task_parse(cases[i].text, strlen(cases[i].text), "f", "gsm8k",
+                                  cases[i].metric, &r, &err),
+                  &err);
+        assert_int_equal(r.n_items, 2);
+        assert_string_equal(r.items[0].id, cases[i].first_id);
+        assert_string_equal(r.metric, cases[i].found_metric);
+        assert_true(r.items[0].score == cases[i].first && r.items[1].score == cases[i].second);
+        fp8q_task_reset(&r);
+    }
+    struct fp8q_error err = {0};
+    struct fp8q_task_result r;
+    const char *results = LM_RESULTS("0.7513", "0.0119", "1319", "3.0");
+    assert_ok(fp8q_task_parse(results, strlen(results), "f", "gsm8k", "exact_match", &r, &err),
+              &err);
+    assert_true(r.aggregate && r.mean == 0.7513 && r.se == 0.0119 && r.n == 1319);
+    assert_string_equal(r.metric, "exact_match,strict");
+    fp8q_task_reset(&r);
+}
+
+static void importers_name_what_is_wrong(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *metric;
+        enum fp8q_status status;
+        const char *part;
+    } cases[] = {
+        {"", NULL, FP8Q_E_EVIDENCE, "empty"},
+        {" \n", NULL, FP8Q_E_EVIDENCE, "empty"},
+        {"hello", NULL, FP8Q_E_FORMAT, "columns \"id\" and \"score\""},
+        {"id,score\n1\n", NULL, FP8Q_E_FORMAT, "line 2"},
+        {"id,score\n1,yes\n", NULL, FP8Q_E_FORMAT, "line 2"},
+        {"id,score\n1,nan\n", NULL, FP8Q_E_FORMAT, "line 2"},
+        {"id,score\n", NULL, FP8Q_E_EVIDENCE, "no results"},
+        {"id,score\n1,1\n1,0\n", NULL, FP8Q_E_FORMAT, "\"1\" occurs twice"},
+        {"{\"id\":1}", NULL, FP8Q_E_FORMAT, "item 1"},
+        {"{\"id\":1,\"score\":1}\n{\"id\":", NULL, FP8Q_E_FORMAT, "line 2"},
+        {"{\"id\":1,\"score\":1}\n{\"doc_id\":2}", NULL, FP8Q_E_EVIDENCE, "doc_id"},
+        {"{\"results\":{\"mmlu\":{\"acc,none\":0.5}}}", NULL, FP8Q_E_EVIDENCE, "task \"gsm8k\""},
+        {"{\"results\":{\"gsm8k\":{\"acc,none\":0.5}}}", "f1", FP8Q_E_EVIDENCE, "metric \"f1\""},
+        {"{\"per_episode\":[{\"success\":true}]}", NULL, FP8Q_E_FORMAT, "episode 1"},
+        {"{\"per_episode\":[]}", NULL, FP8Q_E_EVIDENCE, "no results"},
+        {"{\"per_task\":[{\"task_id\":1,\"metrics\":{}}]}", NULL, FP8Q_E_FORMAT,
+         "metrics.successes"},
+        {"{\"id\":1,\"tokens\":[],\"top_logprobs\":[{\"1\":-1}]}", NULL, FP8Q_E_FORMAT, "tokens"},
+        {"{\"id\":1,\"tokens\":[1],\"top_logprobs\":[{\"x\":-1}]}", NULL, FP8Q_E_FORMAT,
+         "token ids"},
+        {"{\"id\":1,\"tokens\":[1],\"top_logprobs\":[{\"1\":0.5}]}", NULL, FP8Q_E_FORMAT,
+         "at most 0"},
+        {"{\"id\":1,\"tokens\":[1],\"top_logprobs\":[{\"2\":-1}]}", NULL, FP8Q_E_FORMAT,
+         "each prompt token"},
+        {"{\"id\":1,\"tokens\":[1],\"top_logprobs\":[null]}", NULL, FP8Q_E_FORMAT, "at least one"},
+        {"{\"id\":1,\"meta_info\":{\"input_token_logprobs\":[[-1]]}}", NULL, FP8Q_E_FORMAT,
+         "[log-probability"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct fp8q_error err = {0};
+        struct fp8q_task_result r;
+        assert_failed(fp8q_task_parse(cases[i].text, strlen(cases[i].text), "file", "gsm8k",
+                                      cases[i].metric, &r, &err),
+                      cases[i].status, &err, cases[i].part);
+        assert_null(r.items);
+    }
+}
+
+/* The same two positions in the three shapes: token 6 with p 0.5 against 0.4, others listed in
+ * part.  */
+static void serving_logprobs_give_kld_and_nll(void **state)
+{
+    (void)state;
+    const char *base = "{\"id\":\"a\",\"tokens\":[5,6,7],\"top_logprobs\":[null,{\"6\":-0."
+                       "6931471805599453,\"9\":-1.3862943611198906},"
+                       "{\"7\":-0.6931471805599453}]}";
+    static const char *const quant[] = {
+        "{\"id\":\"b\",\"tokens\":[5,6,7],\"top_logprobs\":[null,{\"6\":-0.916290731874155,\"9\":-"
+        "1.2039728043259361},"
+        "{\"7\":-0.6931471805599453}]}",
+        "{\"choices\":[{\"prompt_logprobs\":[null,{\"6\":{\"logprob\":-0.916290731874155,\"rank\":"
+        "1},"
+        "\"9\":{\"logprob\":-1.2039728043259361,\"rank\":2}},{\"7\":{\"logprob\":-0."
+        "6931471805599453}}]}]}",
+        "{\"meta_info\":{\"input_token_logprobs\":[[null,5,null],[-0.916290731874155,6,null],[-0."
+        "6931471805599453,7,null]],"
+        "\"input_top_logprobs\":[null,[[-0.916290731874155,6,null],[-1.2039728043259361,9,null]],"
+        "[[-0.6931471805599453,7,null]]]}}"};
+    /* 0.5 ln(0.5/0.4) + 0.25 ln(0.25/0.3) + 0.25 ln(0.25/0.3), over two positions */
+    double kld = (0.5 * log(0.5 / 0.4) + 0.5 * log(0.25 / 0.3)) / 2, nll = log(0.5 / 0.4) / 2;
+    for (size_t i = 0; i < 3; i++) {
+        struct fp8q_error err = {0};
+        struct fp8q_policy policy;
+        struct fp8q_task_result results[2];
+        struct fp8q_gate gate;
+        const char *overlay =
+            POLICY("\"verify\":{\"required\":false},\"eval\":{\"required\":false},"
+                   "\"serving\":{\"kld_max\":0.001}");
+        assert_ok(fp8q_policy_parse(overlay, strlen(overlay), "p", &policy, &err), &err);
+        make_task(&(struct tasks_text){base, quant[i], 0, 0, 0, 0}, results, NULL);
+        const struct fp8q_gate_task task = {"chat", &results[0], &results[1]};
+        const struct fp8q_gate_request request = {.policy = &policy, .tasks = &task, .n_tasks = 1};
+        assert_ok(fp8q_gate(&request, &gate, &err), &err);
+        const struct fp8q_gate_check *c = find_check(&gate, "task.chat.kld", FP8Q_VERDICT_FAIL);
+        assert_non_null(c);
+        assert_true(fabs(c->observed - kld) < 1e-12);
+        c = find_check(&gate, "task.chat.nll", FP8Q_VERDICT_FAIL);
+        assert_non_null(c);
+        assert_true(fabs(c->observed - nll) < 1e-12);
+        assert_non_null(find_check(&gate, "task.chat.top1", FP8Q_VERDICT_SKIPPED));
+        fp8q_gate_reset(&gate);
+        fp8q_task_reset(&results[0]);
+        fp8q_task_reset(&results[1]);
+        fp8q_policy_reset(&policy);
+    }
+}
+
+/* ---- policy -------------------------------------------------------------------------------- */
+
+static char *policy_text(const struct fp8q_policy *policy)
+{
+    struct fp8q_jsonw w = {.indent = 2};
+    fp8q_jsonw_open(&w, NULL, '{');
+    fp8q_policy_write(&w, policy);
+    fp8q_jsonw_close(&w, '}');
+    return w.text.data;
+}
+
+static void a_printed_policy_reads_back(void **state)
+{
+    (void)state;
+    static const char *const overlays[] = {
+        POLICY("\"confidence\":0.9"),
+        POLICY("\"tasks\":{\"required\":[\"a\",\"b\"],\"margin\":null,\"recovery\":0.99,\"per_"
+               "task\":{\"a\":{\"margin\":0.05,"
+               "\"metric\":\"acc,none\",\"lower_is_better\":true}}},\"eval\":{\"inputs\":"
+               "\"0123abcd\",\"kld_max\":0.1},"
+               "\"evidence\":{\"stack\":\"x\",\"max_age_days\":null}")};
+    for (size_t i = 0; i < 2; i++) {
+        struct fp8q_error err = {0};
+        struct fp8q_policy a, b;
+        assert_ok(fp8q_policy_parse(overlays[i], strlen(overlays[i]), "p", &a, &err), &err);
+        char *first = policy_text(&a);
+        assert_ok(fp8q_policy_parse(first, strlen(first), "p", &b, &err), &err);
+        char *second = policy_text(&b);
+        assert_string_equal(first, second);
+        free(first);
+        free(second);
+        fp8q_policy_reset(&a);
+        fp8q_policy_reset(&b);
+    }
+}
+
+static void a_wrong_policy_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *part;
+    } cases[] = {
+        {"{}", "schema"},
+        {"{\"schema\":\"fp8q-policy/9\"}", "fp8q-policy/9"},
+        {POLICY("\"evall\":{}"), "\"evall\""},
+        {POLICY("\"eval\":7"), "\"eval\""},
+        {POLICY("\"eval\":{\"kld_vs_flor\":3}"), "eval.kld_vs_flor"},
+        {POLICY("\"eval\":{\"kld_vs_floor\":-3}"), "eval.kld_vs_floor"},
+        {POLICY("\"eval\":{\"kld_vs_floor\":\"3\"}"), "eval.kld_vs_floor"},
+        {POLICY("\"eval\":{\"required\":1}"), "eval.required"},
+        {POLICY("\"eval\":{\"inputs\":\"xyz\"}"), "eval.inputs"},
+        {POLICY("\"confidence\":0.2"), "confidence"},
+        {POLICY("\"confidence\":null"), "confidence"},
+        {POLICY("\"tasks\":{\"required\":\"a\"}"), "tasks.required"},
+        {POLICY("\"tasks\":{\"required\":[1]}"), "tasks.required"},
+        {POLICY("\"tasks\":{\"resamples\":1}"), "tasks.resamples"},
+        {POLICY("\"tasks\":{\"per_task\":[]}"), "per_task"},
+        {POLICY("\"tasks\":{\"per_task\":{\"a\":{\"margn\":1}}}"), "a.margn"},
+        {POLICY("\"tasks\":{\"per_task\":{\"a\":{\"lower_is_better\":1}}}"), "a.lower_is_better"},
+        {POLICY("\"evidence\":{\"stack\":1}"), "evidence.stack"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct fp8q_error err = {0};
+        struct fp8q_policy p;
+        assert_failed(fp8q_policy_parse(cases[i].text, strlen(cases[i].text), "p", &p, &err),
+                      FP8Q_E_FORMAT, &err, cases[i].part);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_scenario_has_its_exit_status),
+        cmocka_unit_test(the_wrong_recipe_is_caught),
+        cmocka_unit_test(importers_read_what_tools_write),
+        cmocka_unit_test(importers_name_what_is_wrong),
+        cmocka_unit_test(serving_logprobs_give_kld_and_nll),
+        cmocka_unit_test(a_printed_policy_reads_back),
+        cmocka_unit_test(a_wrong_policy_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_gate_evidence.c - what is written reads back; what is wrong is refused with its place;
+ * dates.
+ */
+#include "support/support.h"
+
+#include <math.h>
+
+#include "gate/evidence.h"
+
+static void times_read_back(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t seconds;
+    } good[] = {
+        {"1970-01-01T00:00:00Z", 0},
+        {"2000-02-29T12:34:56Z", 951827696},
+        {"2026-01-31T23:59:59Z", 1769903999},
+        {"2026-02-01T01:59:59.123+02:00", 1769903999},
+        {"2026-01-31T18:29:59-05:30", 1769903999},
+        {"2026-01-31 23:59:59z", 1769903999},
+        {"2100-03-01T00:00:00Z", 4107542400},
+    };
+    static const char *const bad[] = {"",
+                                      "2026-01-31",
+                                      "2026-13-01T00:00:00Z",
+                                      "2026-02-29T00:00:00Z",
+                                      "2026-01-31T24:00:00Z",
+                                      "2026-01-31T00:00:00",
+                                      "x026-01-31T00:00:00Z",
+                                      "2026-01-31T00:00:00+2:00",
+                                      "2026-01-31T00:00:00Z ",
+                                      "1969-12-31T00:00:00Z"};
+    char text[FP8Q_TIME_TEXT];
+    int64_t seconds;
+    for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
+        assert_true(fp8q_time_parse(good[i].text, &seconds));
+        assert_int_equal(seconds, good[i].seconds);
+        fp8q_time_format(seconds, text);
+        assert_true(fp8q_time_parse(text, &seconds));
+        assert_int_equal(seconds, good[i].seconds);
+    }
+    fp8q_time_format(951827696, text);
+    assert_string_equal(text, "2000-02-29T12:34:56Z");
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+        assert_false(fp8q_time_parse(bad[i], &seconds));
+    for (int64_t day = 0; day < 60000; day++) {
+        fp8q_time_format(day * 86400, text);
+        assert_true(fp8q_time_parse(text, &seconds) && seconds == day * 86400);
+    }
+}
+
+static void what_is_written_reads_back(void **state)
+{
+    (void)state;
+    char kind[] = "eval", stack[] = "engine 1 on \"x\"", tool[] = "fp8q";
+    struct fp8q_evidence out = {.kind = kind,
+                                .stack = stack,
+                                .tool = tool,
+                                .created = 1769903999,
+                                .source = {true, 0x0000beef},
+                                .output = {true, 0xdeadbeef}};
+    struct fp8q_jsonw w = {.indent = 1};
+    struct fp8q_error err = {0};
+    struct fp8q_evidence in;
+    fp8q_jsonw_open(&w, NULL, '{');
+    fp8q_evidence_write(&w, &out);
+    fp8q_jsonw_string(&w, "acts", "dynamic");
+    fp8q_jsonw_uint(&w, "tokens", 811);
+    fp8q_jsonw_raw(&w, "kld", "{\"mean\": 0.00735, \"se\": null, \"se_by_token\": 0.0002}");
+    fp8q_jsonw_raw(&w, "ppl", "{\"source\": 6.68, \"output\": 6.74, \"dln\": -0.0097}");
+    fp8q_jsonw_raw(&w, "rows", "{\"activations-only\": {\"kld\": {\"mean\": 0.00289}}}");
+    fp8q_jsonw_raw(&w, "samples",
+                   "[{\"tokens\": 811, \"kld\": 0.00735}, {\"tokens\": 0, \"kld\": null}]");
+    fp8q_jsonw_close(&w, '}');
+    assert_ok(fp8q_text_status(&w.text, &err), &err);
+    assert_ok(fp8q_evidence_parse(w.text.data, w.text.len, "e.json", &in, &err), &err);
+    assert_string_equal(in.kind, "eval");
+    assert_string_equal(in.stack, stack);
+    assert_int_equal(in.created, out.created);
+    assert_true(in.source.known && in.source.crc32 == 0xbeef);
+    assert_true(in.output.known && in.output.crc32 == 0xdeadbeef);
+    assert_false(in.inputs.known);
+    assert_true(in.eval.kld == 0.00735 && in.eval.kld_se == 0.0002);
+    assert_true(in.eval.delta_ln_ppl == -0.0097 && in.eval.floor_kld == 0.00289);
+    assert_true(isnan(in.eval.top1) && isnan(in.eval.weights_kld));
+    assert_int_equal(in.eval.n_samples, 2);
+    assert_int_equal(in.eval.samples[1].tokens, 0);
+    fp8q_evidence_reset(&in);
+    fp8q_text_reset(&w.text);
+}
+
+#define HEAD "\"schema\":\"fp8q-evidence/1\",\"kind\":\"eval\",\"created\":\"2026-01-31T23:59:59Z\""
+#define EVAL(members) "{" HEAD "," members "}"
+
+static void what_is_wrong_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json, *part;
+    } cases[] = {
+        {"[]", "schema"},
+        {"{}", "schema"},
+        {"{\"schema\":\"fp8q-evidence/2\"}", "found \"fp8q-evidence/2\""},
+        {"{\"schema\":\"fp8q-evidence/1\"}", "\"kind\""},
+        {"{\"schema\":\"fp8q-evidence/1\",\"kind\":\"eval\"}", "\"created\""},
+        {"{\"schema\":\"fp8q-evidence/1\",\"kind\":\"eval\",\"created\":\"yesterday\"}",
+         "\"created\""},
+        {"{" HEAD ",\"fingerprints\":{\"output\":\"12\"}}", "fingerprints.output"},
+        {"{" HEAD ",\"fingerprints\":{\"output\":17}}", "fingerprints.output"},
+        {"{" HEAD "}", "acts"},
+        {EVAL("\"acts\":7"), "acts"},
+        {EVAL("\"acts\":\"none\",\"tokens\":0"), "tokens"},
+        {EVAL("\"acts\":\"none\",\"tokens\":1.5"), "tokens"},
+        {EVAL("\"acts\":\"none\",\"tokens\":5"), "kld.mean"},
+        {EVAL("\"acts\":\"none\",\"tokens\":5,\"kld\":{\"mean\":null}"), "kld.mean"},
+        {EVAL("\"acts\":\"none\",\"tokens\":5,\"kld\":{\"mean\":-0.1}"), "kld.mean"},
+        {EVAL("\"acts\":\"none\",\"tokens\":5,\"kld\":{\"mean\":0.1},\"top1\":97"), "top1"},
+        {EVAL("\"acts\":\"none\",\"tokens\":5,\"kld\":{\"mean\":0.1},\"samples\":[{}]"), "tokens"},
+        {EVAL("\"acts\":\"none\",\"tokens\":5,\"kld\":{\"mean\":0.1},\"samples\":[{\"tokens\":1}]"),
+         "kld"},
+        {"{" HEAD ",\"kind\":\"eval\"}", "kind"},
+        {"{" HEAD "} x", "e.json"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct fp8q_error err = {0};
+        struct fp8q_evidence e;
+        assert_failed(fp8q_evidence_parse(cases[i].json, strlen(cases[i].json), "e.json", &e, &err),
+                      FP8Q_E_FORMAT, &err, cases[i].part);
+        assert_null(e.path);
+    }
+    struct fp8q_error err = {0};
+    struct fp8q_evidence e;
+    assert_failed(fp8q_evidence_read(data_path("no-such-file"), &e, &err), FP8Q_E_IO, &err,
+                  "no-such-file");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(times_read_back),
+        cmocka_unit_test(what_is_written_reads_back),
+        cmocka_unit_test(what_is_wrong_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_measure_eval.c - evaluation against figures that transformers gave
+ * (tests/reference/eval_reference.py), and what must not change them: threads, instruction set,
+ * grouping.
+ */
+#include "support/support.h"
+
+#include <math.h>
+#include <unistd.h>
+
+#include "measure/eval.h"
+#include "support/fp8_checkpoint.h"
+#include "base/io.h"
+#include "base/path.h"
+
+struct pair {
+    char *dir, *source_path, *output_path;
+    struct fp8q_ckpt *source, *output;
+    struct fp8q_model source_model, output_model;
+    struct fp8q_inputs inputs;
+};
+
+static void open_pair(struct pair *p, const char *checkpoint, const char *config,
+                      const char *inputs, enum fp8q_scale_fmt fmt)
+{
+    struct fp8q_error err = {0};
+    *p = (struct pair){.dir = temp_dir_make()};
+    p->source_path = fp8q_join(p->dir, "source");
+    p->output_path = fp8q_join(p->dir, "output");
+    link_checkpoint(data_path("checkpoints/%s", checkpoint), p->source_path, config);
+    assert_ok(fp8q_ckpt_open(p->source_path, &p->source, NULL, &err), &err);
+    write_fp8_checkpoint(p->source, p->output_path, fmt);
+    assert_ok(fp8q_ckpt_open(p->output_path, &p->output, NULL, &err), &err);
+    assert_ok(fp8q_model_open(p->source, &p->source_model, &err), &err);
+    assert_ok(fp8q_model_open(p->output, &p->output_model, &err), &err);
+    assert_ok(fp8q_inputs_open(data_path("eval/%s", inputs), &p->inputs, NULL, &err), &err);
+}
+
+static void close_pair(struct pair *p)
+{
+    fp8q_inputs_reset(&p->inputs);
+    fp8q_model_reset(&p->source_model);
+    fp8q_model_reset(&p->output_model);
+    fp8q_ckpt_close(p->source);
+    fp8q_ckpt_close(p->output);
+    temp_dir_remove(p->dir);
+    free(p->source_path);
+    free(p->output_path);
+}
+
+static void run_pair(const struct pair *p, enum fp8q_acts acts, struct fp8q_eval *e)
+{
+    struct fp8q_error err = {0};
+    struct fp8q_eval_options options = {.acts = acts, .n_threads = 2};
+    assert_ok(fp8q_eval_run(&p->source_model, &p->output_model, &p->inputs, &options, e, &err),
+              &err);
+}
+
+static double number(const struct fp8q_json *object, const char *path)
+{
+    return fp8q_json_number(fp8q_json_path(object, path), NAN);
+}
+
+static void near(const char *name, const char *what, double found, double expected, double relative,
+                 double absolute)
+{
+    if (!(fabs(found - expected) <= fmax(relative * fabs(expected), absolute)))
+        fail_msg("%s: %s is %.9g, transformers gives %.9g", name, what, found, expected);
+}
+
+/* Positions per sample of the case, and the largest and mean difference of the source's NLL.  */
+static void compare_case(const struct fp8q_json *c)
+{
+    const char *name = fp8q_json_string(fp8q_json_get(c, "name"), "");
+    struct pair p;
+    struct fp8q_eval e;
+    open_pair(&p, fp8q_json_string(fp8q_json_get(c, "checkpoint"), ""),
+              fp8q_json_string(fp8q_json_get(c, "config"), NULL),
+              fp8q_json_string(fp8q_json_get(c, "inputs"), ""), FP8Q_SCALE_F32);
+    double nll = 0;
+    size_t n = 0;
+    for (const struct fp8q_json *x = fp8q_json_first(fp8q_json_get(c, "nll")); x;
+         x = fp8q_json_next(x), n++)
+        nll += fp8q_json_number(x, NAN);
+
+    run_pair(&p, FP8Q_ACTS_NONE, &e);
+    const struct fp8q_eval_figures *f = &e.rows[FP8Q_EVAL_OUTPUT];
+    assert_int_equal(f->tokens, n);
+    near(name, "mean NLL", log(f->ppl_source), nll / (double)f->nll_tokens, 0, 2e-5);
+    near(name, "KLD W8A16", f->kld, number(c, "w8a16.kld"), 0.01, 1e-6);
+    near(name, "max KLD W8A16", f->kld_max, number(c, "w8a16.kld_max"), 0.05, 1e-6);
+    near(name, "top-1 W8A16", f->top1, number(c, "w8a16.top1"), 0, 0.003);
+    near(name, "NLL W8A16", log(f->ppl_output), number(c, "w8a16.nll"), 0, 1e-4);
+    const struct fp8q_json *sample = fp8q_json_first(fp8q_json_path(c, "w8a16.sample_kld"));
+    for (size_t i = 0; i < e.n_samples; i++, sample = fp8q_json_next(sample))
+        near(name, "sample KLD", e.samples[i].kld, fp8q_json_number(sample, NAN), 0.02, 1e-6);
+    fp8q_eval_reset(&e);
+
+    run_pair(&p, FP8Q_ACTS_SERVED, &e);
+    near(name, "KLD W8A8", f->kld, number(c, "w8a8.kld"), 0.1, 1e-6);
+    near(name, "top-1 W8A8", f->top1, number(c, "w8a8.top1"), 0, 0.011);
+    fp8q_eval_reset(&e);
+    close_pair(&p);
+}
+
+static void figures_are_those_of_transformers(void **state)
+{
+    (void)state;
+    struct fp8q_error err = {0};
+    struct fp8q_json *reference;
+    char *text;
+    size_t len, n = 0;
+    assert_ok(fp8q_read_file(data_path("eval/reference.json"), 1 << 20, &text, &len, &err), &err);
+    assert_ok(fp8q_json_parse(text, len, 0, "reference.json", &reference, &err), &err);
+    for (const struct fp8q_json *c = fp8q_json_first(fp8q_json_get(reference, "cases")); c;
+         c = fp8q_json_next(c), n++)
+        compare_case(c);
+    assert_true(n >= 17);
+    fp8q_json_free(reference);
+    free(text);
+}
+
+/* The NLL of every single token, through forward and head alone.  */
+static void token_nll(const struct fp8q_json *c)
+{
+    struct fp8q_error err = {0};
+    struct pair p;
+    open_pair(&p, fp8q_json_string(fp8q_json_get(c, "checkpoint"), ""),
+              fp8q_json_string(fp8q_json_get(c, "config"), NULL),
+              fp8q_json_string(fp8q_json_get(c, "inputs"), ""), FP8Q_SCALE_F32);
+    const struct fp8q_model *m = &p.source_model;
+    struct fp8q_branch branch = {.model = m};
+    struct fp8q_forward fw;
+    struct fp8q_group g;
+    const struct fp8q_json *expected = fp8q_json_first(fp8q_json_get(c, "nll"));
+    assert_ok(fp8q_group_open(&g, m, p.inputs.samples, p.inputs.n_samples, &err), &err);
+    assert_ok(fp8q_forward_open(&fw, m, 1, NULL, g.n_tokens, g.max_sample, &err), &err);
+    float *h = calloc(g.n_tokens * m->hidden, sizeof(*h));
+    int64_t *targets = calloc(g.n_tokens, sizeof(*targets));
+    struct fp8q_token_score *scores = calloc(g.n_tokens, sizeof(*scores));
+    assert_true(h && targets && scores);
+    assert_ok(fp8q_forward_embed(&fw, &branch, &g, h, &err), &err);
+    for (uint32_t layer = 0; layer < m->n_layers; layer++)
+        assert_ok(fp8q_forward_layer(&fw, &branch, &g, layer, h, &err), &err);
+    assert_ok(fp8q_forward_norm(&fw, &branch, g.n_tokens, h, &err), &err);
+    for (size_t i = 0; i < g.n_samples; i++)
+        for (size_t t = 0; t < g.samples[i].n_tokens; t++)
+            targets[g.first[i] + t] = fp8q_sample_target(&g.samples[i], t);
+    assert_ok(fp8q_head_score(&fw, &branch, 1, &h, targets, g.n_tokens, &scores, &err), &err);
+    for (size_t i = 0; i < g.n_samples; i++)
+        for (size_t t = 0; t < g.samples[i].n_tokens; t++) {
+            if (!fp8q_sample_scored(&g.samples[i], t))
+                continue;
+            near(fp8q_json_string(fp8q_json_get(c, "name"), ""), "a token's NLL",
+                 scores[g.first[i] + t].nll, fp8q_json_number(expected, NAN), 0, 1e-4);
+            expected = fp8q_json_next(expected);
+        }
+    assert_null(expected);
+    free(h);
+    free(targets);
+    free(scores);
+    fp8q_forward_close(&fw);
+    fp8q_group_close(&g);
+    close_pair(&p);
+}
+
+static void every_token_has_the_nll_of_transformers(void **state)
+{
+    (void)state;
+    struct fp8q_error err = {0};
+    struct fp8q_json *reference;
+    char *text;
+    size_t len;
+    assert_ok(fp8q_read_file(data_path("eval/reference.json"), 1 << 20, &text, &len, &err), &err);
+    assert_ok(fp8q_json_parse(text, len, 0, "reference.json", &reference, &err), &err);
+    for (const struct fp8q_json *c = fp8q_json_first(fp8q_json_get(reference, "cases")); c;
+         c = fp8q_json_next(c))
+        token_nll(c);
+    fp8q_json_free(reference);
+    free(text);
+}
+
+static void threads_kernels_and_groups_change_no_bit(void **state)
+{
+    (void)state;
+    struct fp8q_error err = {0};
+    struct pair p;
+    struct fp8q_eval first = {0};
+    static const char *const kernels[] = {"scalar", "avx2", "avx512"};
+    static const uint64_t buffers[] = {1, 1 << 20, 0};
+    open_pair(&p, "llama-untied", NULL, "text.inputs.safetensors", FP8Q_SCALE_F32);
+    assert_ok(fp8q_inputs_truncate(&p.inputs, 2, &err), &err);
+    for (unsigned i = 0; i < 9; i++) {
+        const char *kernel = kernels[i % 3];
+        if (i > 0 && i % 3 == 0) /* the scalar one is slow: once will do */
+            continue;
+        if (!fp8q_kernel_select(kernel)) {
+            print_message("SKIP kernel %s\n", kernel);
+            continue;
+        }
+        struct fp8q_eval e;
+        struct fp8q_eval_options options = {.acts = FP8Q_ACTS_SERVED,
+                                            .n_threads = 1 + i / 3 * 3,
+                                            .kernel = kernel,
+                                            .buffer_bytes = buffers[i / 3],
+                                            .decompose = true,
+                                            .requant_ue8m0 = true};
+        assert_ok(fp8q_eval_run(&p.source_model, &p.output_model, &p.inputs, &options, &e, &err),
+                  &err);
+        if (i == 0) {
+            first = e;
+            continue;
+        }
+        assert_memory_equal(e.rows, first.rows, sizeof(e.rows));
+        assert_memory_equal(e.layer_error, first.layer_error, e.n_layers * sizeof(double));
+        fp8q_eval_reset(&e);
+    }
+    fp8q_eval_reset(&first);
+    close_pair(&p);
+}
+
+static void equal_checkpoints_differ_in_nothing(void **state)
+{
+    (void)state;
+    struct pair p;
+    struct fp8q_eval e;
+    open_pair(&p, "qwen3", NULL, "text.inputs.safetensors", FP8Q_SCALE_UE8M0);
+    struct fp8q_error err = {0};
+    struct fp8q_eval_options options = {.acts = FP8Q_ACTS_SERVED, .n_threads = 2};
+    assert_ok(fp8q_eval_run(&p.output_model, &p.output_model, &p.inputs, &options, &e, &err), &err);
+    assert_true(e.rows[0].kld == 0 && e.rows[0].top1 == 1 && e.rows[0].dlnppl == 0);
+    fp8q_eval_reset(&e);
+    /* Scales that are powers of two stay what they are when an engine requantizes.  */
+    options.requant_ue8m0 = true;
+    assert_ok(fp8q_eval_run(&p.source_model, &p.output_model, &p.inputs, &options, &e, &err), &err);
+    assert_true(e.rows[FP8Q_EVAL_REQUANT].kld == e.rows[FP8Q_EVAL_OUTPUT].kld);
+    fp8q_eval_reset(&e);
+    close_pair(&p);
+}
+
+static void what_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    struct fp8q_error err = {0};
+    struct fp8q_eval e;
+    struct fp8q_eval_options options = {.acts = FP8Q_ACTS_SERVED, .n_threads = 1};
+    struct pair p, other;
+    open_pair(&p, "qwen3", NULL, "text.inputs.safetensors", FP8Q_SCALE_F32);
+    open_pair(&other, "llama-tied", NULL, "vl.inputs.safetensors", FP8Q_SCALE_F32);
+    assert_failed(
+        fp8q_eval_run(&p.source_model, &other.output_model, &p.inputs, &options, &e, &err),
+        FP8Q_E_ARG, &err, "different famil");
+    assert_failed(
+        fp8q_eval_run(&other.source_model, &other.output_model, &other.inputs, &options, &e, &err),
+        FP8Q_E_ARG, &err, "256 wide");
+    assert_failed(fp8q_inputs_check(&other.inputs, &p.source_model, &err), FP8Q_E_ARG, &err,
+                  "three rows of positions");
+    p.inputs.samples[1].ids[3] = 128;
+    assert_failed(fp8q_eval_run(&p.source_model, &p.output_model, &p.inputs, &options, &e, &err),
+                  FP8Q_E_ARG, &err, "sample 1, token 3");
+    p.inputs.samples[1].ids[3] = -1;
+    assert_failed(fp8q_eval_run(&p.source_model, &p.output_model, &p.inputs, &options, &e, &err),
+                  FP8Q_E_ARG, &err, "sample 1, token 3");
+    struct fp8q_inputs one;
+    const int64_t id = 5;
+    const size_t length = 1;
+    assert_ok(fp8q_inputs_from_ids(&(const int64_t *){&id}, &length, 1, "one", &one, &err), &err);
+    assert_failed(fp8q_eval_run(&p.source_model, &p.output_model, &one, &options, &e, &err),
+                  FP8Q_E_ARG, &err, "no position");
+    fp8q_inputs_reset(&one);
+    close_pair(&p);
+    close_pair(&other);
+}
+
+/* Finite embeddings whose squares overflow: the layer and the file are named.  */
+static void activations_that_overflow_are_an_error(void **state)
+{
+    (void)state;
+    struct fp8q_error err = {0};
+    struct fp8q_eval e;
+    struct fp8q_eval_options options = {.acts = FP8Q_ACTS_SERVED, .n_threads = 2};
+    struct pair p;
+    open_pair(&p, "qwen2.5-vl-new", NULL, "vl.inputs.safetensors", FP8Q_SCALE_F32);
+    p.inputs.samples[1].embeds[700] = INFINITY;
+    assert_failed(fp8q_inputs_check(&p.inputs, &p.source_model, &err), FP8Q_E_ARG, &err,
+                  "sample 1, token 2: an embedding is NaN");
+    p.inputs.samples[1].embeds[700] = 3e38f;
+    assert_failed(fp8q_eval_run(&p.source_model, &p.output_model, &p.inputs, &options, &e, &err),
+                  FP8Q_E_FORMAT, &err, "layer 0: an activation is NaN or infinite");
+    close_pair(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(figures_are_those_of_transformers),
+        cmocka_unit_test(every_token_has_the_nll_of_transformers),
+        cmocka_unit_test(threads_kernels_and_groups_change_no_bit),
+        cmocka_unit_test(equal_checkpoints_differ_in_nothing),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(activations_that_overflow_are_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
