@@ -26,6 +26,26 @@ static inline uint64_t fp8q_ceil_div(uint64_t a, uint64_t b)
     return a / b + (a % b != 0);
 }
 
+static inline uint64_t fp8q_min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline uint64_t fp8q_max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline size_t fp8q_min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t fp8q_max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
 /* Zeroed array of @count items of @size bytes; never NULL for a count of 0.  NULL: no memory or the
  * product does not fit.  Free with free().  */
 void *fp8q_array(uint64_t count, size_t size);
