@@ -8,10 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool fp8q_starts_with(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
 bool fp8q_ends_with(const char *text, const char *end)
 {
     size_t n = strlen(text), m = strlen(end);
+
     return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+size_t fp8q_stem_len(const char *text, const char *end)
+{
+    return fp8q_ends_with(text, end) ? strlen(text) - strlen(end) : 0;
 }
 
 int fp8q_compare_strings(const void *a, const void *b)

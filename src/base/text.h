@@ -7,7 +7,10 @@
 
 #include "base/error.h"
 
+bool fp8q_starts_with(const char *text, const char *start);
 bool fp8q_ends_with(const char *text, const char *end);
+/* Length of @text without @end; 0 if it does not end so, or if nothing stands before it.  */
+size_t fp8q_stem_len(const char *text, const char *end);
 /* For qsort() and bsearch() over char *, by bytes.  */
 int fp8q_compare_strings(const void *a, const void *b);
 

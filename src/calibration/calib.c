@@ -12,6 +12,7 @@
 
 #include "base/io.h"
 #include "base/dir.h"
+#include "format/names.h"
 #include "base/mem.h"
 
 #define FORMAT "fp8q-calib/1"
@@ -30,9 +31,7 @@ const char *fp8q_calib_site_of(const char *tensor_name, struct fp8q_name *buf)
 {
     static const char *const shared[][2] = {
         {"k_proj", "q_proj"}, {"v_proj", "q_proj"}, {"up_proj", "gate_proj"}};
-    size_t len = strlen(tensor_name);
-    if (len > 7 && strcmp(tensor_name + len - 7, ".weight") == 0)
-        len -= 7;
+    size_t len = fp8q_weight_stem(tensor_name);
     snprintf(buf->text, sizeof(buf->text), "%.*s", (int)(len < 150 ? len : 150), tensor_name);
     char *last = strrchr(buf->text, '.');
     last = last ? last + 1 : buf->text;

@@ -15,11 +15,9 @@
 #include "base/io.h"
 #include "base/path.h"
 #include "base/dir.h"
+#include "format/names.h"
 #include "base/mem.h"
 
-#define INDEX_NAME "model.safetensors.index.json"
-#define SINGLE_NAME "model.safetensors"
-#define SUFFIX ".safetensors"
 #define MAX_INDEX ((uint64_t)256 << 20)
 #define MAX_CONFIG ((uint64_t)16 << 20)
 
@@ -68,11 +66,11 @@ static int read_index(struct fp8q_opening *o)
     struct fp8q_ckpt *ckpt = o->ckpt;
     struct fp8q_index *index = &o->index;
     struct fp8q_shown shown;
-    char *path = fp8q_join(ckpt->dir, INDEX_NAME);
+    char *path = fp8q_join(ckpt->dir, FP8Q_INDEX_NAME);
     if (!path)
         return fp8q_fail_nomem(o->err);
     ckpt->has_index = true;
-    o->has_single = dir_has(o, SINGLE_NAME);
+    o->has_single = dir_has(o, FP8Q_SINGLE_NAME);
     int status = fp8q_read_file(path, MAX_INDEX, &ckpt->index_text, &ckpt->index_len, o->err);
     if (status == FP8Q_OK)
         status = fp8q_index_parse(ckpt->index_text, ckpt->index_len, path, index, o->err);
@@ -81,10 +79,10 @@ static int read_index(struct fp8q_opening *o)
     ckpt->index_total_size = index->total_size;
     if (!index->has_metadata)
         FP8Q_TRY(fp8q_warn(o->warnings, o->err, "index-no-metadata",
-                           "%s has no metadata object; transformers needs one", INDEX_NAME));
+                           "%s has no metadata object; transformers needs one", FP8Q_INDEX_NAME));
     if (index->respelled)
         FP8Q_TRY(fp8q_warn(o->warnings, o->err, "shard-alias",
-                           "%s spells %s with needless \"./\" or \"//\"", INDEX_NAME,
+                           "%s spells %s with needless \"./\" or \"//\"", FP8Q_INDEX_NAME,
                            fp8q_show(&shown, index->respelled)));
     return set_shards(o, index->shards, index->n_shards);
 }
@@ -92,7 +90,7 @@ static int read_index(struct fp8q_opening *o)
 /* M of a name that ends in "-N-of-M.safetensors", 0 for any other.  */
 static unsigned long parts_in_name(const char *name)
 {
-    size_t len = strlen(name) - strlen(SUFFIX), i = len;
+    size_t len = strlen(name) - strlen(FP8Q_WEIGHTS_ENDING), i = len;
     while (i > 0 && name[i - 1] >= '0' && name[i - 1] <= '9')
         i--;
     if (i == len || i < 4 || memcmp(name + i - 4, "-of-", 4) != 0)
@@ -116,11 +114,11 @@ static int fail_no_file(const struct fp8q_opening *o, size_t n_found, const char
     if (n_found == 1)
         return fp8q_fail(o->err, FP8Q_E_IO, "no-index",
                          "%s: %s is one shard of several, but there is no %s", dir.text,
-                         fp8q_show(&name, first), INDEX_NAME);
+                         fp8q_show(&name, first), FP8Q_INDEX_NAME);
     if (n_found > 1)
         return fp8q_fail(o->err, FP8Q_E_IO, "no-index",
                          "%s: %zu .safetensors files (first %s), but neither %s nor %s%s", dir.text,
-                         n_found, fp8q_show(&name, first), INDEX_NAME, SINGLE_NAME,
+                         n_found, fp8q_show(&name, first), FP8Q_INDEX_NAME, FP8Q_SINGLE_NAME,
                          has_other_index(o) ? " (an index of another name is not read)" : "");
     for (size_t i = 0; i < o->n_names; i++) {
         if (fp8q_ends_with(o->names[i], ".bin") || fp8q_ends_with(o->names[i], ".gguf") ||
@@ -135,12 +133,12 @@ static int fail_no_file(const struct fp8q_opening *o, size_t n_found, const char
 /* Without an index: model.safetensors, or else the only .safetensors file.  */
 static int pick_single(struct fp8q_opening *o)
 {
-    const char *single = SINGLE_NAME, *found = NULL;
+    const char *single = FP8Q_SINGLE_NAME, *found = NULL;
     size_t n_found = 0;
     if (dir_has(o, single))
         return set_shards(o, &single, 1);
     for (size_t i = 0; i < o->n_names; i++) {
-        if (fp8q_ends_with(o->names[i], SUFFIX)) {
+        if (fp8q_ends_with(o->names[i], FP8Q_WEIGHTS_ENDING)) {
             found = found ? found : o->names[i];
             n_found++;
         }
@@ -220,12 +218,6 @@ static int build_table(struct fp8q_opening *o)
 
 /* ---- the rest of the directory ------------------------------------------------------------- */
 
-static bool is_policy_file(const char *name)
-{
-    return strncmp(name, "policy_preprocessor", 19) == 0 ||
-           strncmp(name, "policy_postprocessor", 20) == 0;
-}
-
 static int list_other_files(struct fp8q_opening *o)
 {
     struct fp8q_ckpt *ckpt = o->ckpt;
@@ -235,18 +227,18 @@ static int list_other_files(struct fp8q_opening *o)
         return fp8q_fail_nomem(o->err);
     for (size_t i = 0; i < o->n_names; i++) {
         char *name = o->names[i];
-        if (find_shard(ckpt, name) || (ckpt->has_index && strcmp(name, INDEX_NAME) == 0))
+        if (find_shard(ckpt, name) || (ckpt->has_index && strcmp(name, FP8Q_INDEX_NAME) == 0))
             continue;
         ckpt->other_files[ckpt->n_other_files++] = name;
         o->names[i] = NULL; /* moved */
-        if (!fp8q_ends_with(name, SUFFIX) || is_policy_file(name))
+        if (!fp8q_ends_with(name, FP8Q_WEIGHTS_ENDING) || fp8q_is_policy_file(name))
             continue;
-        if (ckpt->has_index && strcmp(name, SINGLE_NAME) == 0)
+        if (ckpt->has_index && strcmp(name, FP8Q_SINGLE_NAME) == 0)
             FP8Q_TRY(fp8q_warn(
                 o->warnings, o->err, "index-beside-model",
                 "%s is neither read nor copied: the index does not name it (transformers would "
                 "prefer it to the index)",
-                SINGLE_NAME));
+                FP8Q_SINGLE_NAME));
         else
             FP8Q_TRY(fp8q_warn(o->warnings, o->err, "unindexed-file",
                                "%s is neither read nor copied: %s", fp8q_show(&shown, name),
@@ -260,9 +252,9 @@ static int read_config(struct fp8q_opening *o)
 {
     struct fp8q_ckpt *ckpt = o->ckpt;
     struct fp8q_shown shown;
-    if (!dir_has(o, "config.json"))
+    if (!dir_has(o, FP8Q_CONFIG_NAME))
         return FP8Q_OK;
-    char *path = fp8q_join(ckpt->dir, "config.json");
+    char *path = fp8q_join(ckpt->dir, FP8Q_CONFIG_NAME);
     if (!path)
         return fp8q_fail_nomem(o->err);
     int status = fp8q_read_file(path, MAX_CONFIG, &ckpt->config_text, &ckpt->config_len, o->err);
@@ -286,7 +278,7 @@ static int open_dir(struct fp8q_opening *o)
         return fp8q_fail_nomem(o->err);
     FP8Q_TRY(fp8q_list_dir(o->ckpt->dir, &o->names, &o->n_names, o->err));
     FP8Q_TRY(read_config(o));
-    FP8Q_TRY(dir_has(o, INDEX_NAME) ? read_index(o) : pick_single(o));
+    FP8Q_TRY(dir_has(o, FP8Q_INDEX_NAME) ? read_index(o) : pick_single(o));
     FP8Q_TRY(fp8q_ckpt_check_shards(o));
     FP8Q_TRY(read_headers(o));
     FP8Q_TRY(build_table(o));
@@ -297,16 +289,15 @@ static int open_dir(struct fp8q_opening *o)
  * file.  */
 static int add_sidecar(struct fp8q_opening *o, const char *name)
 {
-    static const char ending[] = ".safetensors", sidecar_ending[] = ".scales.safetensors";
-    size_t len = strlen(name), end = sizeof(ending) - 1;
+    size_t stem = fp8q_stem_len(name, FP8Q_WEIGHTS_ENDING);
     struct stat st;
-    if (!fp8q_ends_with(name, ending) || fp8q_ends_with(name, sidecar_ending))
+    if (!stem || fp8q_is_scales_file(name))
         return set_shards(o, &name, 1);
-    char *sidecar = malloc(len + sizeof(sidecar_ending));
+    char *sidecar = malloc(stem + sizeof(FP8Q_SCALES_ENDING));
     if (!sidecar)
         return fp8q_fail_nomem(o->err);
-    memcpy(sidecar, name, len - end);
-    strcpy(sidecar + len - end, sidecar_ending);
+    memcpy(sidecar, name, stem);
+    strcpy(sidecar + stem, FP8Q_SCALES_ENDING);
     char *path = fp8q_join(o->ckpt->dir, sidecar);
     const char *const names[] = {name, sidecar};
     bool there;

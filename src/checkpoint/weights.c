@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/names.h"
 #include "base/mem.h"
 
 static float e8m0_value(uint8_t code)
@@ -41,7 +42,7 @@ int fp8q_read_floats(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *ten
 
 static const struct fp8q_tensor *find_scales(const struct fp8q_ckpt *ckpt, const char *name)
 {
-    static const char *const endings[] = {"_scale_inv", "_scale"};
+    static const char *const endings[] = {FP8Q_SCALE_INV_ENDING, FP8Q_SCALE_ENDING};
     const struct fp8q_tensor *found = NULL;
     for (size_t i = 0; !found && i < sizeof(endings) / sizeof(*endings); i++)
         found = fp8q_ckpt_find_joined(ckpt, name, strlen(name), endings[i]);

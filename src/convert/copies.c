@@ -14,6 +14,7 @@
 #include "base/dir.h"
 #include "base/crc.h"
 #include "plan/layout.h"
+#include "format/names.h"
 #include "base/mem.h"
 
 enum { MAX_DEPTH = 16 }; /* of sub-directories; a link to a parent would not end otherwise */
@@ -46,22 +47,20 @@ static enum fate fate_of(const struct fp8q_ckpt *ckpt, const char *relative, boo
                                           "hf_quant_config.json",
                                           FP8Q_MANIFEST_NAME,
                                           NULL};
-    static const char *const policy[] = {"policy_preprocessor*.safetensors",
-                                         "policy_postprocessor*.safetensors", NULL};
     const char *name = fp8q_basename(relative);
     if (matches(name, quiet) || strcmp(name, ".gitattributes") == 0 ||
         strncmp(name, ".git", 4) == 0)
         return LEAVE_QUIETLY;
     if (is_dir)
         return strcmp(relative, "original") == 0 ? LEAVE : COPY;
-    if (strcmp(relative, "config.json") == 0)
+    if (strcmp(relative, FP8Q_CONFIG_NAME) == 0)
         return LEAVE_QUIETLY; /* written anew */
     for (size_t i = 0; i < ckpt->n_shards; i++)
         if (strcmp(ckpt->shards[i].name, relative) == 0)
             return LEAVE_QUIETLY;
-    if (matches(name, policy))
+    if (fp8q_is_policy_file(name) && fp8q_ends_with(name, FP8Q_WEIGHTS_ENDING))
         return COPY;
-    if (strcmp(name, "model.safetensors.index.json") == 0 || strcmp(name, FP8Q_MANIFEST_NAME) == 0)
+    if (strcmp(name, FP8Q_INDEX_NAME) == 0 || strcmp(name, FP8Q_MANIFEST_NAME) == 0)
         return LEAVE_QUIETLY;
     if (strcmp(name, "params.json") == 0) { /* belongs to consolidated.safetensors */
         for (size_t i = 0; i < ckpt->n_other_files; i++)
@@ -69,8 +68,7 @@ static enum fate fate_of(const struct fp8q_ckpt *ckpt, const char *relative, boo
                 return LEAVE;
         return COPY;
     }
-    size_t len = strlen(name);
-    if (matches(name, weights) || (len > 12 && strcmp(name + len - 12, ".safetensors") == 0))
+    if (matches(name, weights) || fp8q_stem_len(name, FP8Q_WEIGHTS_ENDING))
         return LEAVE;
     return COPY;
 }

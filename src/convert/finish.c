@@ -16,6 +16,7 @@
 #include "base/crc.h"
 #include "plan/layout.h"
 #include "base/mem.h"
+#include "format/names.h"
 #include "convert/record.h"
 
 /* ---- records --------------------------------------------------------------------------------- */
@@ -213,10 +214,10 @@ int fp8q_finish(const struct fp8q_plan *plan, const struct fp8q_request *request
     if (status == FP8Q_OK)
         status = write_manifest(plan, out, &facts, &results, result, err);
     if (status == FP8Q_OK && plan->index_text)
-        status = write_named(out, "model.safetensors.index.json", plan->index_text,
-                             strlen(plan->index_text), result, err);
+        status = write_named(out, FP8Q_INDEX_NAME, plan->index_text, strlen(plan->index_text),
+                             result, err);
     if (status == FP8Q_OK && plan->config_text)
-        status = write_named(out, "config.json", plan->config_text, strlen(plan->config_text),
+        status = write_named(out, FP8Q_CONFIG_NAME, plan->config_text, strlen(plan->config_text),
                              result, err);
     for (size_t i = 0; i < plan->n_shards; i++)
         result->file_bytes += i == plan->sidecar ? 0 : plan->shards[i].size_bytes;

@@ -12,6 +12,7 @@
 #include "base/io.h"
 #include "base/path.h"
 #include "base/dir.h"
+#include "format/names.h"
 #include "plan/layout.h"
 
 static char *with_suffix(const char *path, const char *suffix)
@@ -25,14 +26,6 @@ static char *with_suffix(const char *path, const char *suffix)
         strcpy(out + len, suffix);
     }
     return out;
-}
-
-/* Length of a file name without ".safetensors".  */
-static size_t stem_len(const char *path)
-{
-    static const char ending[] = ".safetensors";
-    size_t len = strlen(path), end = sizeof(ending) - 1;
-    return len > end && strcmp(path + len - end, ending) == 0 ? len - end : len;
 }
 
 char *fp8q_default_destination(const struct fp8q_ckpt *ckpt, const char *suffix)
@@ -49,25 +42,25 @@ char *fp8q_default_destination(const struct fp8q_ckpt *ckpt, const char *suffix)
         }
         return with_suffix(ckpt->path, suffix);
     }
-    size_t len = stem_len(ckpt->path);
+    size_t len = fp8q_weights_stem(ckpt->path);
     char *out = malloc(len + strlen(suffix) + 16);
     if (out) {
         memcpy(out, ckpt->path, len);
         strcpy(out + len, suffix);
-        strcat(out, ".safetensors");
+        strcat(out, FP8Q_WEIGHTS_ENDING);
     }
     return out;
 }
 
 /* What belongs to a weights file and stands beside it: scales, or the manifest alone.  */
 enum { N_COMPANIONS = 2 };
-static const char *const companion_endings[N_COMPANIONS] = {".scales.safetensors",
-                                                            ".fp8q-manifest.json"};
+static const char *const companion_endings[N_COMPANIONS] = {FP8Q_SCALES_ENDING,
+                                                            FP8Q_MANIFEST_ENDING};
 static const char *const companion_names[N_COMPANIONS] = {FP8Q_SIDECAR_NAME, FP8Q_MANIFEST_NAME};
 
 static char *companion(const char *file, size_t kind)
 {
-    size_t len = stem_len(file);
+    size_t len = fp8q_weights_stem(file);
     char *out = malloc(len + 32);
     if (out) {
         memcpy(out, file, len);

@@ -10,11 +10,11 @@
 
 #include "format/json.h"
 #include "format/lex.h"
+#include "format/names.h"
 #include "base/mem.h"
 
 const char *fp8q_index_bad_name(const char *name)
 {
-    static const char suffix[] = ".safetensors";
     enum { LONGEST_PATH = 1024, LONGEST_PART = 255 };
     size_t len = strlen(name);
     if (len == 0)
@@ -37,8 +37,8 @@ const char *fp8q_index_bad_name(const char *name)
         if (n > LONGEST_PART)
             return "longer than 255 bytes";
     }
-    size_t stem = len < sizeof(suffix) ? 0 : len - (sizeof(suffix) - 1);
-    if (stem == 0 || name[stem - 1] == '/' || strcmp(name + stem, suffix) != 0)
+    size_t stem = fp8q_stem_len(name, FP8Q_WEIGHTS_ENDING);
+    if (stem == 0 || name[stem - 1] == '/')
         return "no .safetensors file";
     return NULL;
 }

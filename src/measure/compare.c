@@ -15,6 +15,7 @@
 #include "measure/compare_stripe.h"
 #include "base/io.h"
 #include "base/mem.h"
+#include "format/names.h"
 #include "base/pool.h"
 
 #define BATCH_BYTES (256u << 20) /* a batch ends once it has this much */
@@ -82,8 +83,7 @@ static bool is_matrix(const struct fp8q_tensor *t)
 static bool is_layer_weight(void *ctx, const struct fp8q_tensor *t)
 {
     (void)ctx;
-    size_t len = strlen(t->name);
-    if (len < 7 || strcmp(t->name + len - 7, ".weight") != 0)
+    if (!fp8q_ends_with(t->name, FP8Q_WEIGHT_ENDING))
         return false;
     for (const char *at = t->name; (at = strstr(at, "layers.")); at++)
         if ((at == t->name || at[-1] == '.') && at[7] >= '0' && at[7] <= '9')
@@ -231,9 +231,7 @@ static int error_task(void *ctx, unsigned worker, uint64_t index, struct fp8q_er
 /* "model.layers.0.mlp.up_proj.weight" -> "up_proj"; a name without dots is its own group.  */
 static const char *group_name(const char *name, size_t *len_out)
 {
-    size_t len = strlen(name);
-    if (len > 7 && strcmp(name + len - 7, ".weight") == 0)
-        len -= 7;
+    size_t len = fp8q_weight_stem(name);
     size_t begin = len;
     while (begin > 0 && name[begin - 1] != '.')
         begin--;

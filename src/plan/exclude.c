@@ -14,6 +14,7 @@
 
 #include "format/jsonw.h"
 #include "base/mem.h"
+#include "format/names.h"
 #include "select/role.h"
 
 struct list {

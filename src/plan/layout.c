@@ -13,6 +13,7 @@
 
 #include "base/crc.h"
 #include "format/jsonw.h"
+#include "format/names.h"
 #include "base/mem.h"
 
 /* ---- which shard ----------------------------------------------------------------------------- */
@@ -81,11 +82,11 @@ static char *shard_name(const struct fp8q_plan *plan, size_t i, size_t n, bool i
     if (!ckpt->is_dir)
         return strdup("weights.safetensors"); /* finish gives it the destination's name */
     if (plan->options.max_shard_size)
-        return n == 1 && !index ? strdup("model.safetensors") : numbered_name(i + 1, n);
-    if (index && strcmp(source, "model.safetensors") == 0)
+        return n == 1 && !index ? strdup(FP8Q_SINGLE_NAME) : numbered_name(i + 1, n);
+    if (index && strcmp(source, FP8Q_SINGLE_NAME) == 0)
         return numbered_name(i + 1, n);
     if (!index && n == 1)
-        return strdup("model.safetensors");
+        return strdup(FP8Q_SINGLE_NAME);
     return strdup(source);
 }
 

@@ -19,7 +19,4 @@ int fp8q_layout(struct fp8q_plan *plan, struct fp8q_error *err);
 /* Header entries of one output shard, in its order; free with free().  NULL without memory.  */
 struct fp8q_st_tensor *fp8q_shard_entries(const struct fp8q_plan *plan, size_t shard);
 
-#define FP8Q_SIDECAR_NAME "model-scales.safetensors"
-#define FP8Q_MANIFEST_NAME "fp8q-manifest.json" /* --scales inline */
-
 #endif

@@ -13,6 +13,7 @@
 #include "base/dir.h"
 #include "base/crc.h"
 #include "plan/layout.h"
+#include "format/names.h"
 #include "base/mem.h"
 
 #define HEADER_CRC_KEY "fp8q.header_crc32"
@@ -320,13 +321,11 @@ static char *manifest_path(const struct fp8q_ckpt *ckpt)
 {
     if (ckpt->is_dir)
         return fp8q_join(ckpt->dir, FP8Q_MANIFEST_NAME);
-    size_t len = strlen(ckpt->path);
-    if (len > 12 && strcmp(ckpt->path + len - 12, ".safetensors") == 0)
-        len -= 12;
-    char *path = malloc(len + 32);
+    size_t len = fp8q_weights_stem(ckpt->path);
+    char *path = malloc(len + sizeof(FP8Q_MANIFEST_ENDING));
     if (path) {
         memcpy(path, ckpt->path, len);
-        strcpy(path + len, ".fp8q-manifest.json");
+        strcpy(path + len, FP8Q_MANIFEST_ENDING);
     }
     return path;
 }

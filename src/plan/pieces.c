@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "plan/layout.h"
+#include "format/names.h"
 #include "base/mem.h"
 
 struct builder {
@@ -20,7 +21,7 @@ const char *fp8q_plan_scale_name(struct fp8q_plan *plan, const char *weight)
     /* Per-tensor scales are "weight_scale" in both dialects; vLLM and SGLang read no other name. */
     bool inv =
         plan->options.format == FP8Q_FORMAT_FP8 && plan->options.select.scheme == FP8Q_SCHEME_BLOCK;
-    const char *ending = inv ? "_scale_inv" : "_scale";
+    const char *ending = inv ? FP8Q_SCALE_INV_ENDING : FP8Q_SCALE_ENDING;
     size_t len = strlen(weight);
     char *name = fp8q_plan_alloc(plan, len + strlen(ending) + 1, 1);
     if (name) {

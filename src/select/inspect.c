@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "select/role.h"
+#include "format/names.h"
 #include "checkpoint/weights.h"
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
@@ -90,17 +91,11 @@ static int list_kinds(const struct fp8q_ckpt *ckpt, struct fp8q_inspection *in,
 
 /* ---- quantization ---------------------------------------------------------------------------- */
 
-static bool ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n > m && strcmp(name + n - m, end) == 0;
-}
-
 /* First tensor with this ending.  */
 static const struct fp8q_tensor *find_ending(const struct fp8q_ckpt *ckpt, const char *end)
 {
     for (size_t i = 0; i < ckpt->n_tensors; i++)
-        if (ends_with(ckpt->tensors[i].name, end))
+        if (fp8q_stem_len(ckpt->tensors[i].name, end))
             return &ckpt->tensors[i];
     return NULL;
 }
@@ -127,9 +122,9 @@ static void describe_fp8(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor 
     }
     snprintf(out, cap, "%s, %s scales, %s dialect", scalings[w.scaling],
              fp8q_dtype_name(w.scale_from->dtype),
-             *method                                 ? method
-             : ends_with(w.scale_from->name, "_inv") ? "fp8 (by its names)"
-                                                     : "compressed-tensors (by its names)");
+             *method                                      ? method
+             : fp8q_ends_with(w.scale_from->name, "_inv") ? "fp8 (by its names)"
+                                                          : "compressed-tensors (by its names)");
     fp8q_weights_reset(&w);
 }
 

@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+#include "format/names.h"
+
 /* Of a regular expression on one name.  verify reads expressions from the config of a checkpoint
  * that anyone may have made, and asks them for every tensor; PCRE2 itself would take a hundred
  * times as many.  */
@@ -138,18 +141,9 @@ const char *fp8q_has_any_components(const char *name, const char *list, size_t *
 
 size_t fp8q_module_len(const char *tensor_name)
 {
-    size_t len = strlen(tensor_name);
-    if (fp8q_is_weight_name(tensor_name))
-        return len - 7;
-    if (len > 5 && strcmp(tensor_name + len - 5, ".bias") == 0)
-        return len - 5;
-    return len;
-}
+    size_t bias = fp8q_stem_len(tensor_name, ".bias");
 
-bool fp8q_is_weight_name(const char *tensor_name)
-{
-    size_t len = strlen(tensor_name);
-    return len > 7 && strcmp(tensor_name + len - 7, ".weight") == 0;
+    return bias ? bias : fp8q_weight_stem(tensor_name);
 }
 
 size_t fp8q_edit_distance(const char *a, const char *b, size_t limit)

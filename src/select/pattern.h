@@ -34,9 +34,6 @@ const char *fp8q_has_any_components(const char *name, const char *list, size_t *
 /* Length of the module's part of a tensor name: without ".weight" or ".bias".  */
 size_t fp8q_module_len(const char *tensor_name);
 
-/* "X.weight" with some X.  */
-bool fp8q_is_weight_name(const char *tensor_name);
-
 /* Edits (insert, delete, replace one byte) from @a to @b, at most @limit + 1.  */
 size_t fp8q_edit_distance(const char *a, const char *b, size_t limit);
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/names.h"
 #include "base/mem.h"
 
 struct entry {
@@ -159,8 +160,7 @@ static int report_unmatched(const struct entry *e, const struct fp8q_ckpt *ckpt,
         fp8q_text_puts(&hint, fp8q_show(&shown, near.names[i]));
         fp8q_text_puts(&hint, "\"");
     }
-    size_t len = strlen(text);
-    if (len > 7 && strcmp(text + len - 7, ".weight") == 0)
+    if (fp8q_is_weight_name(text))
         fp8q_text_puts(&hint, "; patterns match module names, without \".weight\"");
     int status = fp8q_text_status(&hint, err);
     fp8q_show(&shown, text);

@@ -6,23 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/names.h"
 #include "select/select.h"
 
 const struct fp8q_tensor *fp8q_scale_owner(const struct fp8q_ckpt *ckpt, const char *name)
 {
-    static const struct {
-        const char *ending, *of_owner;
-    } kinds[] = {{"_scale_inv", ""},
-                 {"_scale", ""},
-                 {".input_scale", ".weight"},
-                 {".activation_scale", ".weight"}};
-    size_t len = strlen(name);
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
-        size_t end = strlen(kinds[i].ending);
-        if (len <= end || strcmp(name + len - end, kinds[i].ending) != 0)
+    for (size_t i = 0; i < fp8q_n_companions; i++) {
+        const struct fp8q_companion *kind = &fp8q_companions[i];
+        size_t stem = fp8q_stem_len(name, kind->ending);
+        if (!stem)
             continue;
-        const struct fp8q_tensor *t =
-            fp8q_ckpt_find_joined(ckpt, name, len - end, kinds[i].of_owner);
+        const struct fp8q_tensor *t = fp8q_ckpt_find_joined(ckpt, name, stem, kind->owner);
         if (t && t->dtype == FP8Q_F8_E4M3)
             return t;
     }
@@ -44,14 +38,13 @@ bool fp8q_already_quantized(const struct fp8q_ckpt *ckpt, const char **what_out)
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
         const struct fp8q_tensor *t = &ckpt->tensors[i];
         const char *n = t->name;
-        size_t len = strlen(n);
         if (t->dtype == FP8Q_F8_E4M3 && t->n_elems > 0)
             *what_out = "F8_E4M3 weights";
-        else if (len > 8 && strcmp(n + len - 8, ".qweight") == 0)
+        else if (fp8q_stem_len(n, ".qweight"))
             *what_out = "packed integer weights";
-        else if (len > 14 && strcmp(n + len - 14, ".weight_packed") == 0)
+        else if (fp8q_stem_len(n, ".weight_packed"))
             *what_out = "packed weights";
-        else if (len > 7 && strcmp(n + len - 7, "_blocks") == 0 && t->dtype == FP8Q_U8)
+        else if (fp8q_stem_len(n, "_blocks") && t->dtype == FP8Q_U8)
             *what_out = "MXFP4 blocks";
         else if (strstr(n, ".weight.absmax") || strstr(n, ".weight.quant_state"))
             *what_out = "bitsandbytes weights";

@@ -11,6 +11,7 @@
 #include "select/parts.h"
 #include "select/patterns.h"
 #include "select/role.h"
+#include "format/names.h"
 #include "base/text.h"
 
 const char *fp8q_reason_name(enum fp8q_reason reason)

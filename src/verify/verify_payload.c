@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "verify/verify.h"
+#include "format/names.h"
 #include "checkpoint/weights.h"
 
 enum { BUFFER = 8 << 20 };
@@ -56,7 +57,7 @@ static int check_scales(struct fp8q_payload *p, const struct fp8q_tensor *t, uin
 {
     const struct fp8q_tensor *s;
     float *values;
-    static const char *const endings[] = {"_scale_inv", "_scale"};
+    static const char *const endings[] = {FP8Q_SCALE_INV_ENDING, FP8Q_SCALE_ENDING};
     for (size_t k = 0; k < 2; k++) {
         s = fp8q_ckpt_find_joined(p->report->ckpt, t->name, strlen(t->name), endings[k]);
         if (!s)

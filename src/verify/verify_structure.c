@@ -14,6 +14,7 @@
 #include "plan/layout.h"
 #include "base/mem.h"
 #include "select/role.h"
+#include "format/names.h"
 #include "checkpoint/weights.h"
 
 static int report_one(struct fp8q_verify_report *report, struct fp8q_finding *f,
@@ -39,7 +40,6 @@ static int check_pairs(struct fp8q_verify_report *report, struct fp8q_error *err
     size_t n_fp8 = 0;
     for (size_t i = 0; i < report->ckpt->n_tensors; i++) {
         const struct fp8q_tensor *t = &report->ckpt->tensors[i];
-        size_t len = strlen(t->name);
         if (t->dtype == FP8Q_F8_E4M3 && t->n_elems > 0) {
             struct fp8q_weights w;
             struct fp8q_error found = {0};
@@ -56,8 +56,8 @@ static int check_pairs(struct fp8q_verify_report *report, struct fp8q_error *err
                 fp8q_finding_add(&pairs, i, t->name, "%s", found.message);
             fp8q_weights_reset(&w);
         }
-        bool scale = (len > 17 && strcmp(t->name + len - 17, ".weight_scale_inv") == 0) ||
-                     (len > 13 && strcmp(t->name + len - 13, ".weight_scale") == 0);
+        bool scale = fp8q_stem_len(t->name, FP8Q_WEIGHT_ENDING FP8Q_SCALE_INV_ENDING) ||
+                     fp8q_stem_len(t->name, FP8Q_WEIGHT_ENDING FP8Q_SCALE_ENDING);
         orphans.n_looked_at += scale;
         if (scale && !fp8q_scale_owner(report->ckpt, t->name))
             fp8q_finding_add(&orphans, i, t->name, "its weight is not there or not F8_E4M3");
@@ -192,8 +192,7 @@ static bool is_128(const struct fp8q_json *list)
 static bool has_block_scales(const struct fp8q_ckpt *ckpt)
 {
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
-        size_t len = strlen(ckpt->tensors[i].name);
-        if (len > 10 && strcmp(ckpt->tensors[i].name + len - 10, "_scale_inv") == 0)
+        if (fp8q_stem_len(ckpt->tensors[i].name, FP8Q_SCALE_INV_ENDING))
             return true;
     }
     return false;
@@ -267,10 +266,8 @@ static int check_headers(struct fp8q_verify_report *report, struct fp8q_error *e
              h = fp8q_json_next(h))
             if (!ckpt->is_dir || strcmp(fp8q_json_key(h), s->name) == 0)
                 entry = h;
-        size_t len = strlen(s->name);
-        bool sidecar = ckpt->is_dir
-                           ? strcmp(s->name, FP8Q_SIDECAR_NAME) == 0
-                           : len > 19 && strcmp(s->name + len - 19, ".scales.safetensors") == 0;
+        bool sidecar =
+            ckpt->is_dir ? strcmp(s->name, FP8Q_SIDECAR_NAME) == 0 : fp8q_is_scales_file(s->name);
         if (sidecar && n_sidecars++ == 0)
             continue; /* has its own CRC */
         uint32_t crc;
@@ -328,8 +325,8 @@ static int check_file_crcs(struct fp8q_verify_report *report, struct fp8q_error 
     if (index_crc || ckpt->index_text) {
         now = fp8q_crc32(0, ckpt->index_text, ckpt->index_len);
         if (!fp8q_parse_crc(index_crc, &crc) || !ckpt->index_text || now != crc)
-            fp8q_finding_add(&index, 0, "model.safetensors.index.json", "CRC-32 %08x, expected %s",
-                             (unsigned)now, index_crc ? index_crc : "none");
+            fp8q_finding_add(&index, 0, FP8Q_INDEX_NAME, "CRC-32 %08x, expected %s", (unsigned)now,
+                             index_crc ? index_crc : "none");
         FP8Q_TRY(report_one(report, &index, err));
     }
     if (manifest_string(report, "config_crc32")) {

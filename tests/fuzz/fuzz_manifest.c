@@ -15,6 +15,7 @@
 #include "base/path.h"
 #include "base/dir.h"
 #include "base/crc.h"
+#include "format/names.h"
 #include "plan/layout.h"
 #include "plan/lock.h"
 #include "plan/manifest.h"

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * names.c - names of files and of companions.
+ */
+#include "format/names.h"
+
+#include <string.h>
+
+#include "base/text.h"
+
+const struct fp8q_companion fp8q_companions[] = {
+    {FP8Q_SCALE_INV_ENDING, "", true},
+    {FP8Q_SCALE_ENDING, "", true},
+    {".input_scale", FP8Q_WEIGHT_ENDING, false},
+    {".activation_scale", FP8Q_WEIGHT_ENDING, false},
+};
+const size_t fp8q_n_companions = sizeof(fp8q_companions) / sizeof(*fp8q_companions);
+
+static size_t without(const char *text, const char *ending)
+{
+    size_t stem = fp8q_stem_len(text, ending);
+
+    return stem ? stem : strlen(text);
+}
+
+size_t fp8q_weights_stem(const char *path)
+{
+    return without(path, FP8Q_WEIGHTS_ENDING);
+}
+
+bool fp8q_is_scales_file(const char *name)
+{
+    return fp8q_stem_len(name, FP8Q_SCALES_ENDING) > 0;
+}
+
+bool fp8q_is_policy_file(const char *name)
+{
+    return fp8q_starts_with(name, "policy_preprocessor") ||
+           fp8q_starts_with(name, "policy_postprocessor");
+}
+
+bool fp8q_is_weight_name(const char *tensor)
+{
+    return fp8q_stem_len(tensor, FP8Q_WEIGHT_ENDING) > 0;
+}
+
+size_t fp8q_weight_stem(const char *tensor)
+{
+    return without(tensor, FP8Q_WEIGHT_ENDING);
+}
