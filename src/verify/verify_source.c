@@ -19,7 +19,8 @@
 
 enum { MOST_BLOCKS = 1024 }; /* of a panel */
 #define CHUNK_BYTES                                                                                \
-    ((uint64_t)256 << 10) /* of the source: with its codes it stays in the cache                   \
+    ((uint64_t)256                                                                                 \
+     << 10) /* of the source: with its codes it stays in the cache                   \
                            */
 
 /* What one stripe found out.  */
