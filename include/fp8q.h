@@ -97,7 +97,7 @@ enum fp8q_dtype {
     FP8Q_N_DTYPES
 };
 
-/* Names and config of the output: docs/format.md "config.json".  */
+/* Names and config of the output: docs/reference/format.md "config.json".  */
 enum fp8q_format { FP8Q_FORMAT_FP8, FP8Q_FORMAT_COMPRESSED_TENSORS };
 /* All scales in one shard of their own, or each beside its weight.  */
 enum fp8q_scales { FP8Q_SCALES_SIDECAR, FP8Q_SCALES_INLINE };
@@ -144,7 +144,7 @@ struct fp8q_run {
 struct fp8q_result {
     size_t n_quantized, n_kept;                      /* source tensors */
     uint64_t source_bytes, output_bytes;             /* tensor data */
-    uint32_t source_fingerprint, output_fingerprint; /* docs/format.md "The sidecar" */
+    uint32_t source_fingerprint, output_fingerprint; /* docs/reference/format.md "The sidecar" */
 };
 
 /**
@@ -164,7 +164,7 @@ struct fp8q_result {
  * source quantized already); FP8Q_E_MISMATCH if there is nothing to quantize or `tp` does not fit;
  * FP8Q_E_POLICY if a tower would be reached; FP8Q_E_IO, FP8Q_E_FORMAT, FP8Q_E_NOMEM,
  * FP8Q_E_CANCELLED. Threads: uses its own; calls for different destinations may run at the same
- * time. Source:  docs/numerics.md, docs/format.md.
+ * time. Source:  docs/reference/numerics.md, docs/reference/format.md.
  */
 int fp8q_convert_checkpoint(const struct fp8q_request *request, const char *destination,
                             const struct fp8q_run *run, struct fp8q_result *result_out,
@@ -191,7 +191,7 @@ struct fp8q_check {
  * @checks_out: array of @n_checks_out checks, also on failure as far as they went; free with free()
  *
  * Return: 0 if all checks passed; FP8Q_E_MISMATCH if one failed; what kept it from looking
- * otherwise. Source: docs/numerics.md "The bound", docs/format.md "The sidecar".
+ * otherwise. Source: docs/reference/numerics.md "The bound", docs/reference/format.md "The sidecar".
  */
 int fp8q_verify_checkpoint(const char *path, const char *source, bool strict,
                            const struct fp8q_run *run, struct fp8q_check **checks_out,

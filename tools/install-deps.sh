@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs Debian packages: `build` for the program, `test` for its tests too, `cluster` for those of
-# tools/cluster as well.  As root, or with sudo.
+# examples/cluster as well.  As root, or with sudo.
 set -eu
 build="gcc cmake make pkg-config libc6-dev libcjson-dev zlib1g-dev libdeflate-dev libpcre2-dev
 libutf8proc-dev"

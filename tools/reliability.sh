@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the figures of docs/reliability.md again, in one go or by part:
+# Makes the figures of docs/results/reliability.md again, in one go or by part:
 #
 #     tools/reliability.sh [faults] [flips] [kills] [real] [resources] [fuzz] [threads]
 #
@@ -30,7 +30,7 @@ for part in "$@"; do
         ;;
     kills)
         build release fp8q make_checkpoint
-        tools/kills.sh "$bin/fp8q" "$bin/make_checkpoint" "${KILLS:-200}"
+        tests/faults/kills.sh "$bin/fp8q" "$bin/make_checkpoint" "${KILLS:-200}"
         ;;
     real)
         build release fp8q make_checkpoint
@@ -38,7 +38,7 @@ for part in "$@"; do
         ;;
     resources)
         build release fp8q make_checkpoint peak
-        tools/resources.sh "$bin/fp8q" "$bin/make_checkpoint" "$bin/tests/faults/peak"
+        tests/faults/resources.sh "$bin/fp8q" "$bin/make_checkpoint" "$bin/tests/faults/peak"
         ;;
     fuzz)
         tools/fuzz.sh "${FUZZ_SECONDS:-60}"

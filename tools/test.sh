@@ -8,7 +8,7 @@
 #     tsan       ThreadSanitizer: the tests that use threads
 #     scalar     no SIMD built: kernels, blocks and command line
 #     fuzz       each fuzz target for FP8Q_FUZZ_SECONDS (default 10)
-#     cluster    the recipes of tools/cluster, on a real Slurm (as root; not among the default parts)
+#     cluster    the recipes of examples/cluster, on a real Slurm (as root; not among the default parts)
 #     style      clang-format, no untracked files
 set -eu
 cd "$(dirname "$0")/.."
@@ -75,7 +75,7 @@ for part in "$@"; do
         tools/fuzz.sh "${FP8Q_FUZZ_SECONDS:-10}"
         ;;
     style)
-        find src include tests tools -name '*.[ch]' -print0 |
+        find src include tests bench -name '*.[ch]' -print0 |
             xargs -0 clang-format-14 --dry-run --Werror
         if [ -n "$(git status --porcelain 2>/dev/null)" ]; then
             git status --short

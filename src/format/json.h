@@ -2,7 +2,7 @@
  *
  * json.h - strict JSON: a gate that checks the text to the letter, then cJSON behind getters.
  *
- * cJSON alone accepts what it should not (see docs/format.md), so no text reaches it that
+ * cJSON alone accepts what it should not (see docs/reference/format.md), so no text reaches it that
  * fp8q_json_check() has not passed.  Nothing outside json.c includes cJSON.h.
  */
 #ifndef FP8Q_JSON_H

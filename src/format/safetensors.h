@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * safetensors.h - the container: header bytes <-> tensor table.  No policy, no payload I/O.
- * The rules are those of docs/format.md; where they differ from the official reader it says so.
+ * The rules are those of docs/reference/format.md; where they differ from the official reader it says so.
  */
 #ifndef FP8Q_SAFETENSORS_H
 #define FP8Q_SAFETENSORS_H

@@ -2,7 +2,7 @@
  *
  * evidence.h - evidence files: what was measured, on which bytes, with what, and when.
  *
- * eval writes them, gate reads them.  docs/policy.md describes the schema.  Fingerprints guard
+ * eval writes them, gate reads them.  docs/reference/policy.md describes the schema.  Fingerprints guard
  * against accident (another checkpoint, another version), not against forgery.
  */
 #ifndef FP8Q_EVIDENCE_H

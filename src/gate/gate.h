@@ -4,7 +4,7 @@
  *
  * Pure: it reads no file and no clock.  The caller brings the facts (what verify said,
  * fingerprints, evidence already read, the time) and a policy; gate turns them into checks, each
- * with a verdict of its own. docs/policy.md describes every check.
+ * with a verdict of its own. docs/reference/policy.md describes every check.
  */
 #ifndef FP8Q_GATE_H
 #define FP8Q_GATE_H

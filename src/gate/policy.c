@@ -32,7 +32,7 @@ struct member {
 #define AT(field) offsetof(struct fp8q_policy, field)
 #define NONE ((double)NAN)
 
-/* The defaults and why: docs/policy.md.  */
+/* The defaults and why: docs/reference/policy.md.  */
 static const struct member members[] = {
     {NULL, "confidence", KIND_LIMIT, AT(confidence), 0.5, 0.999999, 0.95},
     {"verify", "required", KIND_BOOL, AT(verify_required), 0, 1, 1},

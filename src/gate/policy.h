@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * policy.h - what gate demands: a small JSON file over built-in defaults (docs/policy.md).
+ * policy.h - what gate demands: a small JSON file over built-in defaults (docs/reference/policy.md).
  *
  * A policy file needs only the members that differ from the defaults.  A member that is not known
  * is an error, so that a misspelt limit cannot silently be no limit.

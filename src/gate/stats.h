@@ -2,7 +2,7 @@
  *
  * stats.h - the statistics behind gate: exact binomial bounds, paired comparison, seeded bootstrap.
  *
- * Pure functions of their arguments; the same input gives the same bits everywhere.  docs/policy.md
+ * Pure functions of their arguments; the same input gives the same bits everywhere.  docs/reference/policy.md
  * says which method decides what, and why.  `tail` is the error allowed on one side: 0.05 gives a
  * one-sided 95 % bound.
  */

@@ -4,7 +4,7 @@
  *
  * Known by their content: lm-eval results (aggregates) and its sample logs (JSONL), LeRobot's
  * eval_info.json, CSV and JSONL with `id` and `score`, and prompt log-probabilities of a serving
- * stack (JSONL as in docs/policy.md, or with the members of vLLM's or SGLang's answers).
+ * stack (JSONL as in docs/reference/policy.md, or with the members of vLLM's or SGLang's answers).
  */
 #ifndef FP8Q_TASKS_H
 #define FP8Q_TASKS_H

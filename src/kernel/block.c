@@ -2,7 +2,7 @@
  *
  * block.c - the scale of a block, and the walk over the blocks of one stripe of rows.  Rows are
  * taken in memory order, so that a stripe is read once from front to back.  Edge blocks are the
- * elements that exist; nothing is padded.  docs/numerics.md has the rules.
+ * elements that exist; nothing is padded.  docs/reference/numerics.md has the rules.
  */
 #include "kernel/block.h"
 

@@ -4,7 +4,7 @@
  * themselves.
  *
  * Answers which format and granularity loses how much, in RMSE and bytes.  It does not answer what
- * the model loses: that is eval's and gate's work (docs/accuracy.md).
+ * the model loses: that is eval's and gate's work (docs/results/accuracy.md).
  */
 #ifndef FP8Q_COMPARE_H
 #define FP8Q_COMPARE_H

@@ -8,7 +8,7 @@
 #include "plan/plan.h"
 
 /* Fills plan->exclusions: every module that stays, in the spellings that engines ask for
- * (docs/format.md "exclusion list"), sorted.  */
+ * (docs/reference/format.md "exclusion list"), sorted.  */
 int fp8q_exclude(struct fp8q_plan *plan, struct fp8q_error *err);
 
 /* Fills plan->quant_config and plan->config_text (the source's config.json with quantization_config

@@ -1,4 +1,4 @@
-"""Checks tools/cluster/kubernetes.yaml against the schemas of Kubernetes, and runs its commands.
+"""Checks examples/cluster/kubernetes.yaml against the schemas of Kubernetes, and runs its commands.
 
     kubernetes.py FP8Q MAKE_CHECKPOINT
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs tools/cluster/slurm.sbatch on a real Slurm that this script starts: munged, slurmctld and two
+# Runs examples/cluster/slurm.sbatch on a real Slurm that this script starts: munged, slurmctld and two
 # slurmd on this machine, all with their own files in a temporary directory.
 #
 #     slurm.sh FP8Q MAKE_CHECKPOINT       needs Debian's slurm-wlm and munge, and root
@@ -7,7 +7,7 @@
 # A part is made to fail, so that the dependent job must not run; then it is run again.
 set -eu
 fp8q=$(readlink -f "$1") make_checkpoint=$(readlink -f "$2")
-recipe=$(cd "$(dirname "$0")/../../tools/cluster" && pwd)/slurm.sbatch
+recipe=$(cd "$(dirname "$0")/../../examples/cluster" && pwd)/slurm.sbatch
 for program in munged slurmctld slurmd sbatch squeue scancel; do
     command -v $program >/dev/null || { echo "slurm.sh: $program is missing: apt-get install slurm-wlm munge"; exit 1; }
 done

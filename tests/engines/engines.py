@@ -1,4 +1,4 @@
-"""How each engine decides whether a module is quantized, written anew from the rules that docs/format.md states.
+"""How each engine decides whether a module is quantized, written anew from the rules that docs/reference/format.md states.
 
 A matcher answers True for a module that the engine builds in high precision.  Modules are named as the engine
 names them; `fused` maps the last component of a merged module to those of its parts.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/capture_inputs.py on the small Qwen2.5-VL, and `fp8q eval` on what it captured.
+"""examples/capture_inputs.py on the small Qwen2.5-VL, and `fp8q eval` on what it captured.
 
     python tests/reference/capture_test.py build/release/fp8q
 
@@ -58,7 +58,7 @@ def main():
     sys.path[:0] = [str(ROOT / "tools"), str(Path(__file__).parent)]
     with tempfile.TemporaryDirectory() as tmp:
         out = Path(tmp) / "x.inputs.safetensors"
-        subprocess.run([sys.executable, str(ROOT / "tools/capture_inputs.py"), str(MODEL), "--samples",
+        subprocess.run([sys.executable, str(ROOT / "examples/capture_inputs.py"), str(MODEL), "--samples",
                         "capture_test:batches", "-o", str(out)], check=True, cwd=Path(__file__).parent,
                        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)})
         run = subprocess.run([sys.argv[1], "eval", str(MODEL), str(MODEL), "--inputs", str(out), "--json"], check=True,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_gemm.c - speed of the evaluation's matrix products: bench_gemm [THREADS [KERNEL]].
+ * gemm.c - speed of the evaluation's matrix products: bench_gemm [THREADS [KERNEL]].
  *
- * Prints GFLOPS by shape, packing included, best of 7.  tools/bench_gemm.py sets them beside
+ * Prints GFLOPS by shape, packing included, best of 7.  bench/gemm.py sets them beside
  * numpy's BLAS.
  */
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Memory against the size of the checkpoint, for a build without sanitizers.
 #
-#     tools/resources.sh FP8Q MAKE_CHECKPOINT PEAK [quick]
+#     tests/faults/resources.sh FP8Q MAKE_CHECKPOINT PEAK [quick]
 #
 # PEAK runs a command and prints its largest resident set in KiB.  A checkpoint of 100 GB and one of 100
 # MB (both sparse) are planned, and one shard of each is converted (--part: the plan is that of the whole

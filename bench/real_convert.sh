@@ -1,7 +1,7 @@
 #!/bin/sh
 # Converts and verifies real trained checkpoints: sizes, times, signal to quantization noise.
 #
-#     tools/real_convert.sh MODELS [WORK]
+#     bench/real_convert.sh MODELS [WORK]
 #
 # MODELS holds qwen05 (Qwen2.5-Coder-0.5B-Instruct), smollm2 (SmolLM2-135M-Instruct) and minilm (all-MiniLM-L6-v2), each as
 # transformers saves it.  WORK (default: a temporary directory) needs room for the outputs.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Kills conversions with SIGKILL at seeded moments and looks at what is there afterwards.
 #
-#     tools/kills.sh FP8Q MAKE_CHECKPOINT [COUNT [SEED]]        COUNT is 200 by default
+#     tests/faults/kills.sh FP8Q MAKE_CHECKPOINT [COUNT [SEED]]        COUNT is 200 by default
 #
 # Four kinds in turn: a directory, a file, a directory with --overwrite over an older output, a file
 # with --overwrite.  After each kill DST is absent, the old output as it was, or complete; `--resume`

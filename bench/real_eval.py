@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Repeat the measurements on real models that docs/accuracy.md reports, and hold them against torch's figures.
+"""Repeat the measurements on real models that docs/results/accuracy.md reports, and hold them against torch's figures.
 
-    python tools/real_eval.py build/release/fp8q MODELS [--only qwen05] [--work DIR] [--samples N]
+    python bench/real_eval.py build/release/fp8q MODELS [--only qwen05] [--work DIR] [--samples N]
 
 MODELS holds the directories qwen05 (Qwen2.5-Coder-0.5B-Instruct, BF16) and smollm2 (SmolLM2-135M-Instruct, BF16). Inputs
 (token ids of prose and code) and torch's figures lie in tests/data/eval/real. Quantizes plainly and with

@@ -1,14 +1,14 @@
 #!/bin/bash
 # Measures how fast fp8q is against what it must be, as ratios: both commands in turn, medians of five.
 #
-#     tools/bench_bars.sh FP8Q MAKE_CHECKPOINT [TMPFS_DIR [DISK_DIR]]
+#     bench/bars.sh FP8Q MAKE_CHECKPOINT [TMPFS_DIR [DISK_DIR]]
 #
 # Prints one line a bar: the ratio, its limit, and pass or FAIL; ends with status 1 if one failed.
 # Needs 14 GB of memory in TMPFS_DIR (/dev/shm), 16 GB in DISK_DIR (.), two cores and python3, and a
 # machine that does nothing else.  The peers have a script of their own, bench_peers.sh.
 set -eu
 fp8q=$(readlink -f "$1") make_checkpoint=$(readlink -f "$2")
-tools=$(cd "$(dirname "$0")" && pwd)
+here=$(cd "$(dirname "$0")" && pwd)
 tmpfs=$(mktemp -d "${3:-/dev/shm}/fp8q-bars-XXXXXX")
 disk=$(mktemp -d "${4:-.}/fp8q-bars-XXXXXX")
 disk=$(readlink -f "$disk")
@@ -17,7 +17,7 @@ rounds=${ROUNDS:-5}
 failed=0
 
 measure() {
-    python3 "$tools/measure.py" --rounds "$rounds" "$@" >"$tmpfs/results"
+    python3 "$bench/measure.py" --rounds "$rounds" "$@" >"$tmpfs/results"
     [ -z "${LOG:-}" ] || cat "$tmpfs/results" >>"$LOG"
 }
 
@@ -82,10 +82,10 @@ rm -f 1mb.safetensors
 cd "$disk"
 sync
 measure --warm vl quantize "$q vl q" "rm -rf q; sync" \
-    cp "cp -r vl c && python3 $tools/fsync_files.py c" "rm -rf c; sync"
+    cp "cp -r vl c && python3 $bench/fsync_files.py c" "rm -rf c; sync"
 ratio "1  disk, 2 shards: quantize / cp -r and fsync" quantize cp 0.75
 rm -rf vl
 measure --warm one.safetensors quantize "$q one.safetensors o.safetensors" "rm -f o.*; sync" \
-    cp "cp one.safetensors c && python3 $tools/fsync_files.py c" "rm -f c; sync"
+    cp "cp one.safetensors c && python3 $bench/fsync_files.py c" "rm -f c; sync"
 ratio "1  disk, one file: quantize / cp and fsync" quantize cp 0.75
 exit $failed

@@ -1,15 +1,15 @@
 #!/bin/bash
 # Measures fp8q beside cp, llm-compressor's model_free_ptq and convert-to-quant on the same bytes.
 #
-#     tools/bench_peers.sh FP8Q MAKE_CHECKPOINT [DIR] >results.jsonl
+#     bench/peers.sh FP8Q MAKE_CHECKPOINT [DIR] >results.jsonl
 #
 # One JSON object a line: wall and CPU seconds, peak RSS, bytes read and written; medians of ROUNDS
 # (default 3; the peers take minutes).  The Python environments are made in VENVS (default:
 # build/peers), with the CPU build of torch where pip can get it.  DIR (default: /dev/shm) needs 8 GB.
 set -eu
 fp8q=$(readlink -f "$1") make_checkpoint=$(readlink -f "$2")
-tools=$(cd "$(dirname "$0")" && pwd)
-venvs=${VENVS:-$tools/../build/peers}
+here=$(cd "$(dirname "$0")" && pwd)
+venvs=${VENVS:-$here/../build/peers}
 llmc=$venvs/llmcompressor ctq=$venvs/convert-to-quant
 
 make_venv() { # DIR PACKAGE...
@@ -35,13 +35,13 @@ export HF_HUB_OFFLINE=1 # nothing is to be fetched
 convert="$ctq/bin/convert_to_quant -i one.safetensors -o p.safetensors --simple --device cpu \
 --scaling_mode block --block_size 128 --exclude-layers 'visual|embed_tokens'"
 # The same modules in high precision for all: vision tower, projector and embeddings.
-python3 "$tools/measure.py" --rounds "${ROUNDS:-3}" \
+python3 "$bench/measure.py" --rounds "${ROUNDS:-3}" \
     "fp8q, 2 shards" "$fp8q quantize -q vl q" "rm -rf q" \
     "cp -r, 2 shards" "cp -r vl c" "rm -rf c" \
     "model_free_ptq, 2 shards, 1 worker (its default)" \
-    "$llmc/bin/python $tools/peer_llmcompressor.py vl l 1" "rm -rf l" \
+    "$llmc/bin/python $bench/peer_llmcompressor.py vl l 1" "rm -rf l" \
     "model_free_ptq, 2 shards, 2 workers" \
-    "$llmc/bin/python $tools/peer_llmcompressor.py vl l 2" "rm -rf l" \
+    "$llmc/bin/python $bench/peer_llmcompressor.py vl l 2" "rm -rf l" \
     "fp8q, one file" "$fp8q quantize -q one.safetensors o.safetensors" "rm -f o.*" \
     "cp, one file" "cp one.safetensors c" "rm -f c" \
     "convert-to-quant, one file" "$convert" "rm -f p.safetensors" \

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Capture what a vision-language (or vision-language-action) model feeds to its language model.
 
-    python tools/capture_inputs.py MODEL --samples samples.jsonl -o task.inputs.safetensors
-    python tools/capture_inputs.py MODEL --samples my_module:batches -o task.inputs.safetensors
+    python examples/capture_inputs.py MODEL --samples samples.jsonl -o task.inputs.safetensors
+    python examples/capture_inputs.py MODEL --samples my_module:batches -o task.inputs.safetensors
 
 The vision tower and the projector are not quantized, so the embeddings that enter the language model are the
 same for the original and the FP8 checkpoint: captured once, they let `fp8q eval`, `calibrate` and `sweep` work on real

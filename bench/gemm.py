@@ -2,7 +2,7 @@
 """fp8q's matrix products beside numpy's BLAS, on the same shapes and threads, taking turns.
 
     cmake --build build/release --target bench_gemm
-    python tools/bench_gemm.py build/release/bench_gemm [THREADS]
+    python bench/gemm.py build/release/bench_gemm [THREADS]
 
 Exit status 1 if a shape falls below 60 % of BLAS.
 """

@@ -2,7 +2,7 @@
 # Instructions for 1,000 weights from BF16 to E4M3, counted by valgrind: does not depend on load or
 # clock, so that a change of it means a change of the code (or of the compiler).
 #
-#     tools/count_instructions.sh FP8Q MAKE_CHECKPOINT        Debian: valgrind
+#     bench/count_instructions.sh FP8Q MAKE_CHECKPOINT        Debian: valgrind
 #
 # One line a kernel: amax and encode by itself, and the loops over a stripe around them.  Valgrind
 # has no AVX-512.
