@@ -243,22 +243,6 @@ int fp8q_write_file(const char *path, const void *data, size_t len, struct fp8q_
     return status;
 }
 
-int fp8q_replace_file(const char *path, const void *data, size_t len, struct fp8q_error *err)
-{
-    char *fresh = malloc(strlen(path) + 32);
-    if (!fresh)
-        return fp8q_fail_nomem(err);
-    sprintf(fresh, "%s.new-%ld", path, (long)getpid());
-    int status = fp8q_write_file(fresh, data, len, err);
-    if (status == FP8Q_OK) {
-        status = fp8q_rename(fresh, path, err);
-        if (status != FP8Q_OK)
-            unlink(fresh);
-    }
-    free(fresh);
-    return status;
-}
-
 int fp8q_copy_file(const char *from, const char *to, struct fp8q_error *err)
 {
     enum { CHUNK = 1 << 20 };

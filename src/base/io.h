@@ -44,8 +44,6 @@ int fp8q_read_file_if_there(const char *path, uint64_t max, char **data_out, siz
                             struct fp8q_error *err);
 /* A new file with these bytes, fsynced and closed; removed again on failure.  */
 int fp8q_write_file(const char *path, const void *data, size_t len, struct fp8q_error *err);
-/* The same for a path that may exist: written beside it and renamed over it.  */
-int fp8q_replace_file(const char *path, const void *data, size_t len, struct fp8q_error *err);
 /* Copies a regular file to a new path (same rules), keeping its permission bits.  */
 int fp8q_copy_file(const char *from, const char *to, struct fp8q_error *err);
 

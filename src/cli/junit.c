@@ -4,7 +4,7 @@
  */
 #include "cli/junit.h"
 
-#include "base/io.h"
+#include "base/output.h"
 
 /* XML 1.0 allows neither control characters nor U+FFFE and U+FFFF, even escaped; they become '?'.
  */
@@ -69,7 +69,7 @@ int cli_junit_write(const char *path, const char *suite, const struct cli_case *
     fp8q_text_puts(&t, "</testsuite>\n");
     int status = fp8q_text_status(&t, err);
     if (status == FP8Q_OK)
-        status = fp8q_replace_file(path, t.data, t.len, err);
+        status = fp8q_output_write(path, t.data, t.len, err);
     fp8q_text_reset(&t);
     return status;
 }

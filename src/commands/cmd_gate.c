@@ -10,7 +10,7 @@
 #include "commands/commands.h"
 #include "cli/evalinputs.h"
 #include "cli/gate_facts.h"
-#include "base/io.h"
+#include "base/output.h"
 #include "cli/junit.h"
 #include "base/mem.h"
 
@@ -199,7 +199,7 @@ static int report_markdown(struct cli *cli, const char *path, const struct fp8q_
     }
     int status = fp8q_text_status(&t, &cli->error);
     if (status == FP8Q_OK)
-        status = fp8q_replace_file(path, t.data, t.len, &cli->error);
+        status = fp8q_output_write(path, t.data, t.len, &cli->error);
     fp8q_text_reset(&t);
     return status;
 }

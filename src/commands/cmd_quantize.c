@@ -11,6 +11,7 @@
 #include "commands/commands.h"
 #include "convert/convert.h"
 #include "base/io.h"
+#include "base/output.h"
 #include "plan/lock.h"
 #include "cli/report.h"
 
@@ -137,7 +138,7 @@ static int write_lock(struct cli *cli, const char *path, const struct fp8q_plan 
     struct fp8q_text text = {0};
     int status = fp8q_lock_text(plan, &text, &cli->error);
     if (status == FP8Q_OK)
-        status = fp8q_replace_file(path, text.data, text.len, &cli->error);
+        status = fp8q_output_write(path, text.data, text.len, &cli->error);
     fp8q_text_reset(&text);
     return status;
 }

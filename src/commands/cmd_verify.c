@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "commands/commands.h"
-#include "base/io.h"
+#include "base/output.h"
 #include "verify/verify.h"
 
 static const char usage[] =
@@ -166,7 +166,7 @@ static int write_junit(struct cli *cli, const char *path, const struct fp8q_veri
     struct fp8q_error err = {0};
     int written = fp8q_text_status(&t, &err);
     if (written == FP8Q_OK)
-        written = fp8q_replace_file(path, t.data, t.len, &err);
+        written = fp8q_output_write(path, t.data, t.len, &err);
     fp8q_text_reset(&t);
     if (written != FP8Q_OK && status == FP8Q_OK)
         cli->error = err;

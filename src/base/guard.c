@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * guard.c - compares what is written with what is read.
+ */
+#include "base/guard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dir.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "base/text.h"
+
+struct fp8q_guarded {
+    char *path;
+    const char *what; /* NULL: an output of this run, whose parent and name follow */
+    struct stat stat;
+    char *name; /* with an output: within the directory @stat */
+};
+
+/* ---- where a path lies ----------------------------------------------------------------------- */
+
+/* The directory that @path lies in, without links, or the nearest one above that is there.  */
+static int real_parent(const char *path, char **real_out, struct fp8q_error *err)
+{
+    char *at = strdup(path);
+    int status = FP8Q_OK;
+    *real_out = NULL;
+
+    while (at && status == FP8Q_OK && !*real_out) {
+        size_t len = strlen(at);
+        while (len > 1 && at[len - 1] == '/')
+            at[--len] = '\0';
+        char *slash = strrchr(at, '/');
+
+        if (!slash)
+            strcpy(at, len ? "." : ""); /* @path had at least one byte */
+        else
+            slash[slash == at ? 1 : 0] = '\0';
+        status = fp8q_real_path(*at ? at : ".", real_out, err);
+        if (strcmp(at, ".") == 0 || strcmp(at, "/") == 0 || *at == '\0')
+            break;
+    }
+    if (!at || (status == FP8Q_OK && !*real_out))
+        status = at ? fp8q_fail(err, FP8Q_E_IO, "no-directory", "the directory at hand is gone")
+                    : fp8q_fail_nomem(err);
+
+    free(at);
+    return status;
+}
+
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
+}
+
+int fp8q_lies_in(const char *path, const struct stat *dir, bool *inside_out, struct fp8q_error *err)
+{
+    char *at;
+    *inside_out = false;
+    FP8Q_TRY(fp8q_real_path(path, &at, err));
+    if (!at)
+        FP8Q_TRY(real_parent(path, &at, err));
+
+    int status = FP8Q_OK;
+    for (;;) {
+        struct stat st;
+        bool there;
+        status = fp8q_stat(at, &st, &there, err);
+        if (status != FP8Q_OK)
+            break;
+        *inside_out = there && same_file(&st, dir);
+
+        char *slash = strrchr(at, '/');
+        if (*inside_out || !slash || (slash == at && at[1] == '\0'))
+            break;
+        slash[slash == at ? 1 : 0] = '\0';
+    }
+
+    free(at);
+    return status;
+}
+
+/* ---- the list -------------------------------------------------------------------------------- */
+
+static int add(struct fp8q_guard_list *guard, const struct fp8q_guarded *item,
+               struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_grow(&guard->items, guard->count, &guard->cap, sizeof(*guard->items), err));
+    struct fp8q_guarded *g = &guard->items[guard->count];
+    *g = *item;
+    g->path = strdup(item->path);
+    g->name = item->name ? strdup(item->name) : NULL;
+    if (!g->path || (item->name && !g->name)) {
+        free(g->path);
+        free(g->name);
+        return fp8q_fail_nomem(err);
+    }
+    guard->count++;
+    return FP8Q_OK;
+}
+
+int fp8q_guard_add(struct fp8q_guard_list *guard, const char *path, const char *what,
+                   struct fp8q_error *err)
+{
+    struct fp8q_guarded item = {.path = (char *)(uintptr_t)path, .what = what};
+    bool there;
+    FP8Q_TRY(fp8q_stat(path, &item.stat, &there, err));
+    return there ? add(guard, &item, err) : FP8Q_OK;
+}
+
+void fp8q_guard_reset(struct fp8q_guard_list *guard)
+{
+    for (size_t i = 0; i < guard->count; i++) {
+        free(guard->items[i].path);
+        free(guard->items[i].name);
+    }
+    free(guard->items);
+    *guard = (struct fp8q_guard_list){0};
+}
+
+/* ---- questions ------------------------------------------------------------------------------- */
+
+static int refuse(const char *path, const struct fp8q_guarded *g, const char *how,
+                  struct fp8q_error *err)
+{
+    struct fp8q_shown a, b;
+    return fp8q_fail(err, FP8Q_E_ARG, "output-is-input",
+                     "%s: %s %s (%s), which this run reads; write to another place",
+                     fp8q_show(&a, path), how, g->what, fp8q_show(&b, g->path));
+}
+
+/* Names that loaders look for in a checkpoint's directory.  */
+static bool is_of_checkpoint(const char *path)
+{
+    const char *name = fp8q_basename(path);
+    return fp8q_ends_with(name, ".safetensors") || fp8q_ends_with(name, ".index.json") ||
+           strcmp(name, "config.json") == 0;
+}
+
+static int check_dir(const struct fp8q_guarded *g, const char *path, bool there,
+                     struct fp8q_error *err)
+{
+    bool inside;
+    if (!there && !is_of_checkpoint(path))
+        return FP8Q_OK;
+    FP8Q_TRY(fp8q_lies_in(path, &g->stat, &inside, err));
+    return inside ? refuse(path, g, "lies in", err) : FP8Q_OK;
+}
+
+int fp8q_guard_check(const struct fp8q_guard_list *guard, const char *path, struct fp8q_error *err)
+{
+    struct stat st;
+    bool there;
+    FP8Q_TRY(fp8q_stat(path, &st, &there, err));
+    if (there && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return FP8Q_OK; /* bytes that go there overwrite nothing */
+
+    for (size_t i = 0; i < guard->count; i++) {
+        const struct fp8q_guarded *g = &guard->items[i];
+        if (!g->what)
+            continue;
+        if (there && same_file(&st, &g->stat))
+            return refuse(path, g, "is", err);
+        if (S_ISDIR(g->stat.st_mode))
+            FP8Q_TRY(check_dir(g, path, there, err));
+    }
+    return FP8Q_OK;
+}
+
+static int claim(struct fp8q_guard_list *guard, const char *path, const char *parent,
+                 struct fp8q_error *err)
+{
+    struct fp8q_guarded item = {.path = (char *)(uintptr_t)path,
+                                .name = (char *)(uintptr_t)fp8q_basename(path)};
+    struct fp8q_shown a, b;
+    bool there;
+    FP8Q_TRY(fp8q_stat(parent, &item.stat, &there, err));
+
+    for (size_t i = 0; i < guard->count; i++) {
+        const struct fp8q_guarded *g = &guard->items[i];
+        if (!g->what && same_file(&g->stat, &item.stat) && strcmp(g->name, item.name) == 0)
+            return fp8q_fail(err, FP8Q_E_ARG, "output-twice",
+                             "%s and %s are the same file; give each output its own",
+                             fp8q_show(&a, g->path), fp8q_show(&b, path));
+    }
+    return add(guard, &item, err);
+}
+
+int fp8q_guard_claim(struct fp8q_guard_list *guard, const char *path, struct fp8q_error *err)
+{
+    struct stat st;
+    bool there;
+    char *real = NULL, *parent = NULL;
+    FP8Q_TRY(fp8q_guard_check(guard, path, err));
+    FP8Q_TRY(fp8q_stat(path, &st, &there, err));
+    if (there && !S_ISREG(st.st_mode))
+        return FP8Q_OK; /* a pipe or a terminal takes any number of outputs, one after the other */
+
+    int status = fp8q_real_path(path, &real, err);
+    if (status == FP8Q_OK)
+        status = real_parent(real ? real : path, &parent, err);
+    if (status == FP8Q_OK)
+        status = claim(guard, real ? real : path, parent, err);
+
+    free(real);
+    free(parent);
+    return status;
+}
+
+int fp8q_guard_find_below(const struct fp8q_guard_list *guard, const char *dir,
+                          const char **path_out, const char **what_out, struct fp8q_error *err)
+{
+    struct stat st;
+    bool there, inside = false;
+    *path_out = *what_out = NULL;
+    FP8Q_TRY(fp8q_stat(dir, &st, &there, err));
+
+    for (size_t i = 0; there && i < guard->count && !inside; i++) {
+        const struct fp8q_guarded *g = &guard->items[i];
+        if (!g->what)
+            continue;
+        inside = same_file(&g->stat, &st);
+        if (!inside && S_ISDIR(st.st_mode))
+            FP8Q_TRY(fp8q_lies_in(g->path, &st, &inside, err));
+        if (inside) {
+            *path_out = g->path;
+            *what_out = g->what;
+        }
+    }
+    return FP8Q_OK;
+}

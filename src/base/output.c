@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * output.c - writes result files.
+ */
+#include "base/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/dir.h"
+#include "base/internal.h"
+#include "base/io.h"
+#include "base/path.h"
+
+/* ---- what stands there ----------------------------------------------------------------------- */
+
+enum place {
+    PLACE_FILE, /* a regular file or nothing: written beside and renamed */
+    PLACE_OPEN, /* a descriptor of this process: /dev/stdout and its like */
+    PLACE_INTO, /* a FIFO or a device */
+};
+
+struct target {
+    enum place place;
+    char *path; /* links resolved; NULL with PLACE_OPEN */
+    int fd;     /* PLACE_OPEN */
+    bool exists;
+    struct stat stat;
+};
+
+/* One step along a link: @at becomes what it leads to.  */
+static int follow(char **at, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    char leads[4096];
+    ssize_t n = readlink(*at, leads, sizeof(leads) - 1);
+    if (n < 0)
+        return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, *at));
+    leads[n] = '\0';
+
+    size_t dir = (size_t)(fp8q_basename(*at) - *at);
+    char *next = malloc(dir + (size_t)n + 1);
+    if (!next)
+        return fp8q_fail_nomem(err);
+    memcpy(next, *at, leads[0] == '/' ? 0 : dir);
+    strcpy(next + (leads[0] == '/' ? 0 : dir), leads);
+
+    free(*at);
+    *at = next;
+    return FP8Q_OK;
+}
+
+/* The descriptor that "/proc/self/fd/N" names, whatever the spelling; -1 for any other path.  A
+ * link there must not be followed: the file that is open would get a second, other one of its name.
+ */
+static int own_descriptor(const char *path)
+{
+    char *end, *real = NULL, self[64];
+    const char *name = fp8q_basename(path);
+    long fd = strtol(name, &end, 10);
+    if (*name < '0' || *name > '9' || *end || fd > 1 << 20 || name == path)
+        return -1;
+
+    char *dir = strndup(path, (size_t)(name - path));
+    if (dir)
+        (void)fp8q_real_path(dir, &real, NULL);
+    snprintf(self, sizeof(self), "/proc/%ld/fd", (long)getpid());
+    bool ours = real && strcmp(real, self) == 0;
+
+    free(dir);
+    free(real);
+    return ours ? (int)fd : -1;
+}
+
+/* Follows links one by one, since the last one may be a descriptor.  */
+static int find_target(const char *path, struct target *t, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    enum { MAX_LINKS = 40 };
+    *t = (struct target){.fd = -1};
+    t->path = strdup(path);
+    if (!t->path)
+        return fp8q_fail_nomem(err);
+
+    for (int i = 0;; i++) {
+        t->fd = own_descriptor(t->path);
+        if (t->fd >= 0) {
+            t->place = PLACE_OPEN;
+            return FP8Q_OK;
+        }
+        FP8Q_TRY(fp8q_lstat(t->path, &t->stat, &t->exists, err));
+        if (!t->exists || !S_ISLNK(t->stat.st_mode))
+            break;
+        if (i == MAX_LINKS)
+            return fp8q_fail(err, FP8Q_E_IO, "link-loop", "%s: links go round in a circle",
+                             fp8q_show(&shown, path));
+        FP8Q_TRY(follow(&t->path, err));
+    }
+
+    if (t->exists && S_ISDIR(t->stat.st_mode))
+        return fp8q_fail(err, FP8Q_E_ARG, "output-directory",
+                         "%s: is a directory, expected the name of a file",
+                         fp8q_show(&shown, path));
+    if (*fp8q_basename(t->path) == '\0')
+        return fp8q_fail(err, FP8Q_E_ARG, "output-directory", "%s: names no file",
+                         fp8q_show(&shown, path));
+    if (t->exists && !S_ISREG(t->stat.st_mode))
+        t->place = PLACE_INTO;
+    return FP8Q_OK;
+}
+
+static char *directory_of(const char *path)
+{
+    size_t len = (size_t)(fp8q_basename(path) - path);
+    return len ? strndup(path, len) : strdup(".");
+}
+
+static int check_file(const struct target *t, const char *path, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    char *dir = directory_of(t->path);
+    if (!dir)
+        return fp8q_fail_nomem(err);
+    int error = access(dir, W_OK | X_OK) == 0 ? 0 : errno;
+    if (error && t->exists && access(t->path, W_OK) == 0)
+        error = 0; /* then it is written in place */
+    free(dir);
+    return error ? fp8q_fail_errno(err, error, "cannot write %s", fp8q_show(&shown, path))
+                 : FP8Q_OK;
+}
+
+int fp8q_output_check(const char *path, struct fp8q_guard_list *guard, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    struct target t;
+    int status = find_target(path, &t, err);
+    if (status != FP8Q_OK)
+        goto out;
+
+    if (t.place == PLACE_FILE)
+        status = check_file(&t, path, err);
+    else if (t.place == PLACE_INTO && access(t.path, W_OK) != 0)
+        status = fp8q_fail_errno(err, errno, "cannot write %s", fp8q_show(&shown, path));
+    else if (t.place == PLACE_OPEN && fcntl(t.fd, F_GETFD) < 0)
+        status = fp8q_fail_errno(err, errno, "cannot write %s", fp8q_show(&shown, path));
+    if (status == FP8Q_OK && guard && t.place == PLACE_FILE)
+        status = fp8q_guard_claim(guard, t.path, err);
+out:
+    free(t.path);
+    return status;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* Opens a regular file to write it in place: emptied only once it is open.  */
+static int open_in_place(struct fp8q_output *out, int why, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    out->fd = fp8q_open_retry(out->path, O_WRONLY | O_NOCTTY | O_TRUNC, 0);
+    return out->fd >= 0
+               ? FP8Q_OK
+               : fp8q_fail_errno(err, why, "cannot write %s", fp8q_show(&shown, out->path));
+}
+
+static int open_beside(struct fp8q_output *out, bool exists, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    char *dir = directory_of(out->path), name[64];
+    /* A long name would not take a random ending: the new file has a short one of its own.  */
+    snprintf(name, sizeof(name), ".fp8q-%.24s", fp8q_basename(out->path));
+    out->fresh = dir ? fp8q_join_unique(dir, name) : NULL;
+    free(dir);
+    if (!out->fresh)
+        return fp8q_fail_nomem(err);
+
+    out->fd = fp8q_open_retry(out->fresh, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
+    if (out->fd >= 0)
+        return FP8Q_OK;
+    int error = errno;
+    free(out->fresh);
+    out->fresh = NULL;
+    if (exists && (error == EACCES || error == EPERM || error == EROFS))
+        return open_in_place(out, error, err);
+    return fp8q_fail_errno(err, error, "cannot write %s", fp8q_show(&shown, out->path));
+}
+
+int fp8q_output_open(const char *path, struct fp8q_output *out, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    struct target t;
+    *out = (struct fp8q_output){.fd = -1};
+    int status = find_target(path, &t, err);
+    out->path = t.path;
+    FP8Q_TRY(status);
+
+    if (t.place == PLACE_FILE) {
+        if (t.exists) {
+            out->mode = t.stat.st_mode & 07777;
+            out->uid = t.stat.st_uid;
+            out->gid = t.stat.st_gid;
+        }
+        return open_beside(out, t.exists, err);
+    }
+    out->fd = t.place == PLACE_OPEN ? fcntl(t.fd, F_DUPFD_CLOEXEC, 3)
+                                    : fp8q_open_retry(t.path, O_WRONLY | O_NOCTTY, 0);
+    return out->fd >= 0 ? FP8Q_OK
+                        : fp8q_fail_errno(err, errno, "cannot write %s", fp8q_show(&shown, path));
+}
+
+int fp8q_output_add(struct fp8q_output *out, const void *data, size_t len, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    for (size_t done = 0; done < len;) {
+        ssize_t n = write(out->fd, (const char *)data + done, len - done);
+        if (n > 0)
+            done += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            return fp8q_fail_errno(err, n == 0 ? EIO : errno, "writing %s",
+                                   fp8q_show(&shown, out->path));
+    }
+    return FP8Q_OK;
+}
+
+/* Gives the new file the mode and, where this user may, the owner of the one before.  */
+static void keep_attributes(const struct fp8q_output *out)
+{
+    struct stat st;
+    if (out->mode == 0 || fp8q_fstat(out->fd, &st, out->path, NULL) != FP8Q_OK)
+        return;
+    if (st.st_uid != out->uid || st.st_gid != out->gid)
+        (void)!fchown(out->fd, out->uid, out->gid);
+    (void)fchmod(out->fd, out->mode);
+}
+
+/* Puts the bytes of the new file into the old one, which cannot be renamed over.  */
+static int copy_in_place(struct fp8q_output *out, int why, struct fp8q_error *err)
+{
+    char *data;
+    size_t len;
+    FP8Q_TRY(fp8q_read_file(out->fresh, SIZE_MAX / 2, &data, &len, err));
+    int status = open_in_place(out, why, err);
+    if (status == FP8Q_OK)
+        status = fp8q_output_add(out, data, len, err);
+    int closed = fp8q_close(&out->fd, out->path, status == FP8Q_OK ? err : NULL);
+    free(data);
+    if (status == FP8Q_OK && closed == FP8Q_OK)
+        (void)fp8q_unlink(out->fresh, NULL);
+    return status == FP8Q_OK ? closed : status;
+}
+
+static int finish(struct fp8q_output *out, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    if (!out->fresh)
+        return fp8q_close(&out->fd, out->path, err);
+
+    keep_attributes(out);
+    FP8Q_TRY(fp8q_fsync(out->fd, out->path, err));
+    FP8Q_TRY(fp8q_close(&out->fd, out->path, err));
+    if (rename(out->fresh, out->path) == 0)
+        return FP8Q_OK;
+    if (errno == EBUSY && out->mode) /* the one file is a mount point */
+        return copy_in_place(out, EBUSY, err);
+    return fp8q_fail_errno(err, errno, "cannot write %s", fp8q_show(&shown, out->path));
+}
+
+int fp8q_output_commit(struct fp8q_output *out, struct fp8q_error *err)
+{
+    int status = finish(out, err);
+    if (status != FP8Q_OK) {
+        fp8q_output_abandon(out);
+        return status;
+    }
+    free(out->path);
+    free(out->fresh);
+    *out = (struct fp8q_output){.fd = -1};
+    return FP8Q_OK;
+}
+
+void fp8q_output_abandon(struct fp8q_output *out)
+{
+    (void)fp8q_close(&out->fd, "", NULL);
+    if (out->fresh)
+        (void)fp8q_unlink(out->fresh, NULL);
+    free(out->path);
+    free(out->fresh);
+    *out = (struct fp8q_output){.fd = -1};
+}
+
+int fp8q_output_write(const char *path, const void *data, size_t len, struct fp8q_error *err)
+{
+    struct fp8q_output out;
+    int status = fp8q_output_open(path, &out, err);
+    if (status == FP8Q_OK)
+        status = fp8q_output_add(&out, data, len, err);
+    if (status == FP8Q_OK)
+        return fp8q_output_commit(&out, err);
+    fp8q_output_abandon(&out);
+    return status;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * output.h - a result file: evidence, lock, JUnit, Markdown, calibration, dumped inputs.
+ *
+ * | what stands at the path           | what is done                                              |
+ * |-----------------------------------|-----------------------------------------------------------|
+ * | nothing, or a regular file        | written beside it under a random name, and renamed over   |
+ * |                                   | it when it is whole and on disk; mode and owner as before |
+ * | a link                            | the same with what it leads to; the link stays            |
+ * | /dev/stdout, /dev/fd/N, a process | written into, from where the descriptor stands            |
+ * | substitution                      |                                                           |
+ * | a FIFO or a device                | opened and written into                                   |
+ * | a directory                       | refused                                                   |
+ *
+ * Where no file can be made beside it (a directory that may not be written, one file that is
+ * mounted), a regular file is written in place.  On failure nothing is left behind, and where a
+ * rename does the work the file of before still stands.
+ */
+#ifndef FP8Q_OUTPUT_H
+#define FP8Q_OUTPUT_H
+
+#include <sys/types.h>
+
+#include "base/guard.h"
+
+/* Before the work: that @path can become a result file, and is nothing that this run reads
+ * (fp8q_guard_claim(); @guard may be NULL).  Creates nothing.  FP8Q_E_ARG "output-is-input",
+ * "output-twice", "output-directory"; FP8Q_E_IO where it cannot be written.  */
+int fp8q_output_check(const char *path, struct fp8q_guard_list *guard, struct fp8q_error *err);
+
+struct fp8q_output {
+    char *path;  /* what is written, links resolved */
+    char *fresh; /* its random name until it is whole; NULL: written into @path */
+    int fd;
+    mode_t mode; /* of the file before, or 0 */
+    uid_t uid;
+    gid_t gid;
+};
+
+/* Begins a result file, adds bytes at its end, and gives it its name.  After a failure of either
+ * of the first two, and instead of the third: fp8q_output_abandon().  */
+int fp8q_output_open(const char *path, struct fp8q_output *out, struct fp8q_error *err);
+int fp8q_output_add(struct fp8q_output *out, const void *data, size_t len, struct fp8q_error *err);
+int fp8q_output_commit(struct fp8q_output *out, struct fp8q_error *err);
+void fp8q_output_abandon(struct fp8q_output *out);
+
+/* All of it.  */
+int fp8q_output_write(const char *path, const void *data, size_t len, struct fp8q_error *err);
+
+#endif
