@@ -72,8 +72,8 @@ static int bench(const struct fp8q_gemm *g, unsigned n_threads, size_t m, size_t
     int status = a && b && j.c && j.packed_a && j.packed_b ? 0 : 1;
     for (int i = 0; i < 7 && status == 0; i++) {
         double t = now();
-        status = fp8q_pool_run(n_threads, (m + j.step - 1) / j.step, pack_task, &j, NULL) ||
-                 fp8q_pool_run(n_threads, (n + STRIPE - 1) / STRIPE, stripe_task, &j, NULL);
+        status = fp8q_pool_run(NULL, n_threads, (m + j.step - 1) / j.step, pack_task, &j, NULL) ||
+                 fp8q_pool_run(NULL, n_threads, (n + STRIPE - 1) / STRIPE, stripe_task, &j, NULL);
         t = now() - t;
         best = t < best ? t : best;
     }

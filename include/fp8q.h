@@ -57,15 +57,24 @@ struct fp8q_warnings {
 };
 void fp8q_warnings_reset(struct fp8q_warnings *warnings);
 
+/* What a progress counts.  */
+enum fp8q_unit { FP8Q_UNIT_BYTES, FP8Q_UNIT_TOKENS, FP8Q_UNIT_STEPS, FP8Q_UNIT_TENSORS };
+
 /* Called now and then by whichever thread has done work; must be quick and thread-safe.  @stage is
- * a static string, @done and @total are bytes.  */
+ * a static string; @done may exceed @total by a little at the end of a stage.  */
 struct fp8q_progress {
-    void (*update)(void *ctx, const char *stage, uint64_t done, uint64_t total);
+    void (*update)(void *ctx, const char *stage, uint64_t done, uint64_t total,
+                   enum fp8q_unit unit);
     void *ctx;
 };
 
-/* Asks every running call to stop soon with FP8Q_E_CANCELLED.  Safe in a signal handler.  */
-void fp8q_cancel(void);
+/* A token by which calls are stopped: zero it, name it in fp8q_run, and cancel it from any thread
+ * or from a signal handler.  The calls that were given it then end soon with FP8Q_E_CANCELLED, and
+ * no others.  It may be zeroed again once they have ended.  */
+struct fp8q_cancel {
+    int requested;
+};
+void fp8q_cancel(struct fp8q_cancel *token);
 
 /* ---- options --------------------------------------------------------------------------------- */
 

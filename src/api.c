@@ -33,7 +33,6 @@ static int convert(const struct fp8q_ckpt *ckpt, const struct fp8q_ckpt *like,
     struct fp8q_plan *plan = NULL;
     options.threads = threads_of(run);
     options.max_memory = run ? run->max_memory : 0;
-    o.progress = run ? run->progress : NULL;
     o.overwrite = run && run->overwrite;
     o.resume = run && run->resume;
     FP8Q_TRY(pick_kernel(run, &o.kernel, err));
@@ -75,10 +74,7 @@ int fp8q_verify_checkpoint(const char *path, const char *source, bool strict,
                            const struct fp8q_run *run, struct fp8q_check **checks_out,
                            size_t *n_checks_out, struct fp8q_error *err)
 {
-    struct fp8q_verify_options o = {.source = source,
-                                    .strict = strict,
-                                    .threads = threads_of(run),
-                                    .progress = run ? run->progress : NULL};
+    struct fp8q_verify_options o = {.source = source, .strict = strict, .threads = threads_of(run)};
     struct fp8q_verify_report report;
     struct fp8q_warnings warnings = {0};
     *checks_out = NULL;

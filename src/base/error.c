@@ -5,7 +5,6 @@
 #include "base/error.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,10 +16,6 @@
 #undef fp8q_fail_errno
 #undef fp8q_fail_nomem
 #endif
-
-/* Set by a signal handler and read by all threads, so both lock-free and atomic.  */
-static _Atomic int cancel_requested;
-_Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a signal handler must not take a lock");
 
 static void fill(struct fp8q_error *err, enum fp8q_status status, const char *id, const char *fmt,
                  va_list args)
@@ -151,24 +146,4 @@ const char *fp8q_show_n(struct fp8q_shown *buf, const char *text, size_t len)
 const char *fp8q_show(struct fp8q_shown *buf, const char *text)
 {
     return fp8q_show_n(buf, text, strlen(text));
-}
-
-void fp8q_cancel(void)
-{
-    cancel_requested = 1;
-}
-
-bool fp8q_cancelled(void)
-{
-    return cancel_requested != 0;
-}
-
-int fp8q_check_cancel(struct fp8q_error *err)
-{
-    return cancel_requested ? fp8q_fail(err, FP8Q_E_CANCELLED, "cancelled", "cancelled") : FP8Q_OK;
-}
-
-void fp8q_cancel_reset(void)
-{
-    cancel_requested = 0;
 }

@@ -55,11 +55,4 @@ struct fp8q_shown {
 const char *fp8q_show_n(struct fp8q_shown *buf, const char *text, size_t len);
 const char *fp8q_show(struct fp8q_shown *buf, const char *text);
 
-/* True once fp8q_cancel() was called; long loops ask between tasks.  */
-bool fp8q_cancelled(void);
-/* FP8Q_E_CANCELLED if cancelled, else 0.  */
-int fp8q_check_cancel(struct fp8q_error *err);
-/* For tests that cancel and go on.  */
-void fp8q_cancel_reset(void);
-
 #endif

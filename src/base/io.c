@@ -243,7 +243,8 @@ int fp8q_write_file(const char *path, const void *data, size_t len, struct fp8q_
     return status;
 }
 
-int fp8q_copy_file(const char *from, const char *to, struct fp8q_error *err)
+int fp8q_copy_file(const char *from, const char *to, const struct fp8q_watch *watch,
+                   struct fp8q_error *err)
 {
     enum { CHUNK = 1 << 20 };
     struct stat st;
@@ -262,7 +263,7 @@ int fp8q_copy_file(const char *from, const char *to, struct fp8q_error *err)
         if (status == FP8Q_OK)
             status = fp8q_pwrite(out, buf, n, off, to, err);
         if (status == FP8Q_OK)
-            status = fp8q_check_cancel(err);
+            status = fp8q_watch_check(watch, err);
         off += n;
     }
     if (status == FP8Q_OK && fchmod(out, st.st_mode & 0777) != 0)

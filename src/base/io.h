@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-#include "base/error.h"
+#include "base/watch.h"
 
 /* Opens a regular file for reading, following symbolic links.  A FIFO, device or directory is
  * refused without blocking.  @stat_out may be NULL.  On failure *@fd_out is -1.  */
@@ -45,6 +45,7 @@ int fp8q_read_file_if_there(const char *path, uint64_t max, char **data_out, siz
 /* A new file with these bytes, fsynced and closed; removed again on failure.  */
 int fp8q_write_file(const char *path, const void *data, size_t len, struct fp8q_error *err);
 /* Copies a regular file to a new path (same rules), keeping its permission bits.  */
-int fp8q_copy_file(const char *from, const char *to, struct fp8q_error *err);
+int fp8q_copy_file(const char *from, const char *to, const struct fp8q_watch *watch,
+                   struct fp8q_error *err);
 
 #endif

@@ -13,6 +13,7 @@ struct pool {
     uint64_t next, limit; /* tasks at or beyond @limit are not started */
     int status;
     struct fp8q_error error;
+    const struct fp8q_watch *watch;
     fp8q_task_fn *run;
     void *ctx;
 };
@@ -34,7 +35,7 @@ static void *work(void *arg)
         if (task == UINT64_MAX)
             return NULL;
         struct fp8q_error error = {0};
-        int status = fp8q_check_cancel(&error);
+        int status = fp8q_watch_check(pool->watch, &error);
         if (status == FP8Q_OK)
             status = pool->run(pool->ctx, self->index, task, &error);
         if (status == FP8Q_OK)
@@ -49,10 +50,10 @@ static void *work(void *arg)
     }
 }
 
-int fp8q_pool_run(unsigned n_threads, uint64_t n_tasks, fp8q_task_fn *run, void *ctx,
-                  struct fp8q_error *err)
+int fp8q_pool_run(const struct fp8q_watch *watch, unsigned n_threads, uint64_t n_tasks,
+                  fp8q_task_fn *run, void *ctx, struct fp8q_error *err)
 {
-    struct pool pool = {.limit = n_tasks, .run = run, .ctx = ctx};
+    struct pool pool = {.limit = n_tasks, .watch = watch, .run = run, .ctx = ctx};
     if (n_threads > n_tasks)
         n_threads = (unsigned)n_tasks;
     if (n_threads == 0)

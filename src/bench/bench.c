@@ -54,7 +54,7 @@ static int write_matrices(const struct bench *b, int fd, uint64_t n, uint64_t st
     for (uint64_t i = 0; i < n && status == FP8Q_OK; i++) {
         status = fp8q_pwrite(fd, values, MATRIX, start + i * MATRIX, b->source, err);
         if (status == FP8Q_OK)
-            status = fp8q_check_cancel(err);
+            status = fp8q_watch_check(b->options->watch, err);
     }
     free(values);
     return status;
@@ -121,8 +121,8 @@ static int time_transfer(struct bench *b, bool reads, bool writes, double *used_
     if (status == FP8Q_OK && writes)
         status = fp8q_reserve(b->out, b->output_bytes, b->scratch, err);
     if (status == FP8Q_OK)
-        status = fp8q_pool_run(b->options->threads, fp8q_ceil_div(b->source_bytes, CHUNK), transfer,
-                               b, err);
+        status = fp8q_pool_run(b->options->watch, b->options->threads,
+                               fp8q_ceil_div(b->source_bytes, CHUNK), transfer, b, err);
     *used_out = now() - start;
     if (status == FP8Q_OK && writes)
         status = fp8q_fsync(b->out, b->scratch, err);
@@ -146,7 +146,7 @@ static int time_copy(struct bench *b, double *used_out, double *flush_out, struc
         if (status == FP8Q_OK)
             status = fp8q_pwrite(b->out, b->memory[0], (size_t)n, at, b->scratch, err);
         if (status == FP8Q_OK)
-            status = fp8q_check_cancel(err);
+            status = fp8q_watch_check(b->options->watch, err);
     }
     *used_out = now() - start;
     if (status == FP8Q_OK)
@@ -178,7 +178,8 @@ static int time_quantize(struct bench *b, double *used_out, struct fp8q_error *e
         status = fp8q_convert(plan,
                               &(struct fp8q_convert_options){.destination = b->output,
                                                              .request = &request,
-                                                             .kernel = b->options->kernel},
+                                                             .kernel = b->options->kernel,
+                                                             .watch = b->options->watch},
                               &result, &ignored, err);
     *used_out = now() - start;
     fp8q_plan_destroy(plan);

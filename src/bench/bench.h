@@ -5,7 +5,7 @@
 #ifndef FP8Q_BENCH_H
 #define FP8Q_BENCH_H
 
-#include "base/error.h"
+#include "base/watch.h"
 #include "kernel/kernel.h"
 
 /* Operations of a kernel, and the two loops over a stripe that a conversion consists of.  */
@@ -55,6 +55,7 @@ struct fp8q_bench_options {
     uint64_t size_bytes; /* of the input, about */
     unsigned threads, rounds;
     const struct fp8q_kernel *kernel;
+    const struct fp8q_watch *watch;
 };
 
 /* Medians, in seconds, of what was done in turn to the same input (which is in the page cache).  */

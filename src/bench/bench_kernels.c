@@ -195,7 +195,7 @@ int fp8q_bench_memory(uint64_t size_bytes, unsigned threads, double *bytes_per_s
         memset(c.from, 1, n * c.part); /* fresh pages are all the same one until written to */
     for (int round = 0; round < 4 && status == FP8Q_OK; round++) {
         double start = now();
-        status = fp8q_pool_run(threads, n, copy_part, &c, err);
+        status = fp8q_pool_run(NULL, threads, n, copy_part, &c, err);
         double used = now() - start;
         if (round > 0 && used < best) /* the first one makes the pages */
             best = used;

@@ -115,7 +115,7 @@ struct fp8q_calibrate_options {
     const char *kernel;
     bool no_moments; /* leave HBLK and HELD out: a file 60 times smaller, for drift only */
     uint64_t buffer_bytes;
-    const struct fp8q_progress *progress; /* may be NULL */
+    const struct fp8q_watch *watch; /* may be NULL */
     uint32_t source_fingerprint;
     const char *created;
 };

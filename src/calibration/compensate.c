@@ -203,7 +203,7 @@ int fp8q_guard_run(const struct fp8q_site *site, const struct fp8q_ckpt *ckpt,
     if (status == FP8Q_OK && !job.sums)
         status = fp8q_fail_nomem(err);
     if (status == FP8Q_OK)
-        status = fp8q_pool_run(n_threads, stripes, guard_task, &job, err);
+        status = fp8q_pool_run(NULL, n_threads, stripes, guard_task, &job, err);
     for (uint64_t i = 0; i < stripes && status == FP8Q_OK; i++) {
         sums_out->plain += job.sums[i].plain;
         sums_out->compensated += job.sums[i].compensated;

@@ -86,14 +86,15 @@ static int decide_site(struct fp8q_rounding *r, size_t index, const char **names
 }
 
 static int decide(struct fp8q_rounding *r, const struct fp8q_json *decided,
-                  const struct fp8q_progress *progress, struct fp8q_error *err)
+                  const struct fp8q_watch *watch, struct fp8q_error *err)
 {
     const char **names = fp8q_array(r->plan->ckpt->n_tensors, sizeof(*names));
     int status = names ? FP8Q_OK : fp8q_fail_nomem(err);
     for (size_t i = 0; i < r->n_sites && status == FP8Q_OK; i++) {
-        status = decide_site(r, i, names, decided, err);
-        if (progress)
-            progress->update(progress->ctx, "guard", i, r->n_sites);
+        status = fp8q_watch_check(watch, err);
+        if (status == FP8Q_OK)
+            status = decide_site(r, i, names, decided, err);
+        fp8q_watch_report(watch, "guard", i + 1, r->n_sites, FP8Q_UNIT_STEPS);
     }
     free(names);
     return status;
@@ -101,7 +102,7 @@ static int decide(struct fp8q_rounding *r, const struct fp8q_json *decided,
 
 int fp8q_rounding_open(const struct fp8q_plan *plan, const char *path,
                        const struct fp8q_kernel *kernel, const struct fp8q_json *decided,
-                       const struct fp8q_progress *progress, struct fp8q_rounding *r,
+                       const struct fp8q_watch *watch, struct fp8q_rounding *r,
                        struct fp8q_error *err)
 {
     *r = (struct fp8q_rounding){.plan = plan,
@@ -110,10 +111,10 @@ int fp8q_rounding_open(const struct fp8q_plan *plan, const char *path,
                                 .path = path,
                                 .lock = PTHREAD_MUTEX_INITIALIZER};
     FP8Q_TRY(fp8q_calib_open(path, &r->calib, err));
-    FP8Q_TRY(fp8q_fingerprint(plan->ckpt, plan->threads, progress, &r->source_fingerprint, err));
+    FP8Q_TRY(fp8q_fingerprint(plan->ckpt, plan->threads, watch, &r->source_fingerprint, err));
     FP8Q_TRY(fp8q_calib_matches(&r->calib, r->source_fingerprint, err));
     FP8Q_TRY(gather(r, err));
-    return decide(r, decided, progress, err);
+    return decide(r, decided, watch, err);
 }
 
 void fp8q_rounding_close(struct fp8q_rounding *r)

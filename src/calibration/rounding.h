@@ -43,7 +43,7 @@ struct fp8q_rounding {
  * Release with fp8q_rounding_close() in every case.  */
 int fp8q_rounding_open(const struct fp8q_plan *plan, const char *path,
                        const struct fp8q_kernel *kernel, const struct fp8q_json *decided,
-                       const struct fp8q_progress *progress, struct fp8q_rounding *rounding_out,
+                       const struct fp8q_watch *watch, struct fp8q_rounding *rounding_out,
                        struct fp8q_error *err);
 void fp8q_rounding_close(struct fp8q_rounding *rounding);
 

@@ -157,7 +157,7 @@ int fp8q_site_create(const struct fp8q_calib *calib, const char *tensor_name, ui
     if (status == FP8Q_OK)
         status = read_moments(calib, stats, &job, err);
     if (status == FP8Q_OK)
-        status = fp8q_pool_run(n_threads, site->n_blocks, block_task, &job, err);
+        status = fp8q_pool_run(NULL, n_threads, site->n_blocks, block_task, &job, err);
     free(job.fit);
     free(job.work);
     if (status == FP8Q_OK)

@@ -156,7 +156,7 @@ static int read_headers(struct fp8q_opening *o)
     for (size_t i = 0; i < ckpt->n_shards; i++) {
         struct fp8q_shard *shard = &ckpt->shards[i];
         int fd;
-        FP8Q_TRY(fp8q_check_cancel(o->err));
+        FP8Q_TRY(fp8q_watch_check(o->watch, o->err));
         FP8Q_TRY(fp8q_open_read(shard->path, &shard->stat, &fd, o->err));
         int status =
             fp8q_st_read(fd, (uint64_t)shard->stat.st_size, shard->path, &shard->header, o->err);
@@ -336,7 +336,14 @@ static int open_file(struct fp8q_opening *o)
 int fp8q_ckpt_open(const char *path, struct fp8q_ckpt **ckpt_out, struct fp8q_warnings *warnings,
                    struct fp8q_error *err)
 {
-    struct fp8q_opening o = {.warnings = warnings, .err = err};
+    return fp8q_ckpt_open_watched(path, NULL, ckpt_out, warnings, err);
+}
+
+int fp8q_ckpt_open_watched(const char *path, const struct fp8q_watch *watch,
+                           struct fp8q_ckpt **ckpt_out, struct fp8q_warnings *warnings,
+                           struct fp8q_error *err)
+{
+    struct fp8q_opening o = {.watch = watch, .warnings = warnings, .err = err};
     bool is_dir;
     *ckpt_out = NULL;
     o.ckpt = fp8q_array(1, sizeof(*o.ckpt));

@@ -10,6 +10,7 @@
 
 #include <sys/stat.h>
 
+#include "base/watch.h"
 #include "format/json.h"
 #include "format/safetensors.h"
 
@@ -72,6 +73,10 @@ struct fp8q_ckpt {
  * On failure *@ckpt_out is NULL; else free with fp8q_ckpt_close().  */
 int fp8q_ckpt_open(const char *path, struct fp8q_ckpt **ckpt_out, struct fp8q_warnings *warnings,
                    struct fp8q_error *err);
+/* The same, with somebody who may stop it between the headers of two shards.  */
+int fp8q_ckpt_open_watched(const char *path, const struct fp8q_watch *watch,
+                           struct fp8q_ckpt **ckpt_out, struct fp8q_warnings *warnings,
+                           struct fp8q_error *err);
 void fp8q_ckpt_close(struct fp8q_ckpt *ckpt);
 
 /* Binary search; NULL if there is none.  */

@@ -12,6 +12,7 @@
 /* What is needed only while opening.  */
 struct fp8q_opening {
     struct fp8q_ckpt *ckpt;
+    const struct fp8q_watch *watch;
     struct fp8q_warnings *warnings;
     struct fp8q_error *err;
     struct fp8q_index index;

@@ -24,7 +24,7 @@ struct job {
     const struct fp8q_ckpt *ckpt;
     struct piece *pieces;
     uint8_t *buffers; /* PIECE bytes a worker */
-    const struct fp8q_progress *progress;
+    const struct fp8q_watch *watch;
     _Atomic uint64_t done;
 };
 
@@ -56,8 +56,7 @@ static int read_piece(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
     FP8Q_TRY(fp8q_ckpt_read(job->ckpt, p->tensor, p->offset, buffer, (size_t)p->size, err));
     p->crc = fp8q_crc32(0, buffer, (size_t)p->size);
     uint64_t done = atomic_fetch_add(&job->done, p->size) + p->size;
-    if (job->progress)
-        job->progress->update(job->progress->ctx, "fingerprint", done, job->ckpt->data_bytes);
+    fp8q_watch_report(job->watch, "fingerprint", done, job->ckpt->data_bytes, FP8Q_UNIT_BYTES);
     return FP8Q_OK;
 }
 
@@ -75,10 +74,10 @@ static uint32_t join_pieces(const struct fp8q_ckpt *ckpt, const struct piece *p)
 }
 
 int fp8q_fingerprint(const struct fp8q_ckpt *ckpt, unsigned n_threads,
-                     const struct fp8q_progress *progress, uint32_t *fingerprint_out,
+                     const struct fp8q_watch *watch, uint32_t *fingerprint_out,
                      struct fp8q_error *err)
 {
-    struct job job = {.ckpt = ckpt, .progress = progress};
+    struct job job = {.ckpt = ckpt, .watch = watch};
     uint64_t n = 0;
     *fingerprint_out = 0;
     for (size_t i = 0; i < ckpt->n_tensors; i++)
@@ -94,7 +93,7 @@ int fp8q_fingerprint(const struct fp8q_ckpt *ckpt, unsigned n_threads,
                 *p = (struct piece){t, at, t->size_bytes - at < PIECE ? t->size_bytes - at : PIECE,
                                     0};
         }
-        status = fp8q_pool_run(n_threads, n, read_piece, &job, err);
+        status = fp8q_pool_run(watch, n_threads, n, read_piece, &job, err);
     }
     if (status == FP8Q_OK)
         *fingerprint_out = join_pieces(ckpt, job.pieces);

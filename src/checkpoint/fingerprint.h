@@ -17,10 +17,10 @@
 uint32_t fp8q_fingerprint_add(uint32_t crc, const char *name, enum fp8q_dtype dtype,
                               const uint64_t *shape, uint32_t ndim, uint32_t data_crc);
 
-/* Fingerprint of all tensors of @ckpt; reads all bytes once, on @n_threads threads.  @progress may
+/* Fingerprint of all tensors of @ckpt; reads all bytes once, on @n_threads threads.  @watch may
  * be NULL.  */
 int fp8q_fingerprint(const struct fp8q_ckpt *ckpt, unsigned n_threads,
-                     const struct fp8q_progress *progress, uint32_t *fingerprint_out,
+                     const struct fp8q_watch *watch, uint32_t *fingerprint_out,
                      struct fp8q_error *err);
 
 #endif

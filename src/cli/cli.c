@@ -359,5 +359,6 @@ bool cli_parse(struct cli *cli, int argc, char **argv, const char *usage,
         cli->threads = fp8q_cpu_count();
     if (cli->threads > 1024)
         cli->threads = 1024;
+    cli->draws = !cli->quiet && !cli->as_json && isatty(STDERR_FILENO);
     return true;
 }

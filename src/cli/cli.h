@@ -9,7 +9,7 @@
 #ifndef FP8Q_CLI_H
 #define FP8Q_CLI_H
 
-#include "base/error.h"
+#include "base/watch.h"
 #include "format/jsonw.h"
 
 enum cli_kind {
@@ -39,12 +39,15 @@ struct cli_option {
 struct cli {
     const char *command;
     bool as_json, quiet, verbose, help;
+    bool draws;         /* progress: standard error is a terminal, and neither -q nor --json */
     uint64_t threads;   /* 0: all CPUs that the process may use */
     const char *kernel; /* NULL: best */
     struct fp8q_warnings warnings;
     size_t warnings_shown;
     struct fp8q_error error;
-    struct fp8q_jsonw json; /* open object; "fp8q" and "command" are written already */
+    struct fp8q_progress progress;
+    struct fp8q_watch watch; /* handed to everything that works long */
+    struct fp8q_jsonw json;  /* open object; "fp8q" and "command" are written already */
 };
 
 struct cli_command {
@@ -75,8 +78,9 @@ const char *cli_bytes(char *buf, uint64_t bytes);
 void cli_show_warnings(struct cli *cli);
 
 /* Progress on stderr, only if that is a terminal and neither -q nor --json was given.  Safe to call
- * from any thread; draws at most ten times a second: "quantize  42 %  1.2 GB/s  ETA 0:03".  */
-void cli_progress(void *ctx, const char *stage, uint64_t done, uint64_t total);
+ * from any thread; draws at most ten times a second: "quantize  42 %  1.2 GB/s  ETA 0:03".  The
+ * update function of cli->progress.  */
+void cli_progress(void *ctx, const char *stage, uint64_t done, uint64_t total, enum fp8q_unit unit);
 void cli_progress_clear(void);
 
 /* Ends a command: shows warnings and the error (stderr), prints the JSON object, flushes stdout and

@@ -15,8 +15,7 @@
 static int fingerprint_of(struct cli *cli, const struct fp8q_ckpt *ckpt,
                           struct fp8q_fingerprint *out)
 {
-    const struct fp8q_progress progress = {cli_progress, cli};
-    FP8Q_TRY(fp8q_fingerprint(ckpt, (unsigned)cli->threads, &progress, &out->crc32, &cli->error));
+    FP8Q_TRY(fp8q_fingerprint(ckpt, (unsigned)cli->threads, &cli->watch, &out->crc32, &cli->error));
     out->known = true;
     return FP8Q_OK;
 }
@@ -90,12 +89,11 @@ static void describe_failure(const struct fp8q_verify_report *report, const char
 static int run_verify(struct cli *cli, const char *output, const char *source,
                       const struct fp8q_policy *policy, struct cli_gate_findings *findings)
 {
-    const struct fp8q_progress progress = {cli_progress, cli};
     const struct fp8q_verify_options options = {.source = source,
                                                 .strict = policy->verify_strict,
                                                 .threads = (unsigned)cli->threads,
                                                 .kernel = fp8q_kernel_select(cli->kernel),
-                                                .progress = &progress};
+                                                .watch = &cli->watch};
     struct fp8q_verify_report report;
     struct fp8q_gate_facts *facts = &findings->facts;
     if (!options.kernel)

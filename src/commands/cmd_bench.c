@@ -50,7 +50,7 @@ static int show_kernels(struct cli *cli)
             for (int f = 0; f < n; f++)
                 show_rate(cli, k->name, fp8q_bench_ops[op], n == 1 ? "E4M3" : format_names[f],
                           fp8q_bench_kernel(k, (enum fp8q_bench_op)op, (enum fp8q_float)f, &data));
-            status = fp8q_check_cancel(&cli->error);
+            status = fp8q_watch_check(&cli->watch, &cli->error);
         }
     }
     show_rate(cli, "any", "crc32", "F32", fp8q_bench_crc(&data));
@@ -140,6 +140,7 @@ static int run(struct cli *cli, int argc, char **argv)
                                    .size_bytes = size,
                                    .threads = threads,
                                    .rounds = (unsigned)(rounds > 32 ? 32 : rounds),
+                                   .watch = &cli->watch,
                                    .kernel = fp8q_kernel_select(cli->kernel)};
     int status = o.kernel ? FP8Q_OK
                           : fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",

@@ -26,19 +26,18 @@ struct state {
 static int collect(struct cli *cli, const char *path, const struct args *args, struct state *s)
 {
     struct fp8q_error *err = &cli->error;
-    const struct fp8q_progress progress = {cli_progress, cli};
     struct cli_time created;
     struct fp8q_calibrate_options options = {.n_threads = (unsigned)cli->threads,
                                              .kernel = cli->kernel,
                                              .no_moments = args->no_moments,
-                                             .progress = &progress,
+                                             .watch = &cli->watch,
                                              .created = cli_timestamp(&created)};
     FP8Q_TRY(fp8q_ckpt_open(path, &s->ckpt, &cli->warnings, err));
     FP8Q_TRY(fp8q_model_open(s->ckpt, &s->model, err));
     FP8Q_TRY(cli_inputs_open(cli, &args->inputs, s->ckpt, &s->inputs));
     FP8Q_TRY(fp8q_inputs_check(&s->inputs, &s->model, err));
-    FP8Q_TRY(
-        fp8q_fingerprint(s->ckpt, options.n_threads, &progress, &options.source_fingerprint, err));
+    FP8Q_TRY(fp8q_fingerprint(s->ckpt, options.n_threads, &cli->watch, &options.source_fingerprint,
+                              err));
     FP8Q_TRY(fp8q_calibrate(&s->model, &s->inputs, &options, args->out, args->overwrite, err));
     return fp8q_ckpt_unchanged(s->ckpt, err);
 }

@@ -133,12 +133,11 @@ static int run_compare(struct cli *cli, const char *path, const struct cli_list 
 {
     struct fp8q_ckpt *ckpt;
     struct fp8q_compare result;
-    const struct fp8q_progress progress = {cli_progress, cli};
     struct fp8q_compare_options options = {.kernel = fp8q_kernel_select(cli->kernel),
                                            .threads = (unsigned)cli->threads,
                                            .names = names->items,
                                            .n_names = names->count,
-                                           .progress = &progress};
+                                           .watch = &cli->watch};
     if (!options.kernel)
         return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
                          "--kernel: \"%s\" is unknown or not usable here", cli->kernel);

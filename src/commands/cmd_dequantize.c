@@ -41,7 +41,6 @@ static int dequantize(struct cli *cli, const struct settings *s, struct fp8q_req
     struct fp8q_ckpt *ckpt = NULL;
     struct fp8q_plan *plan = NULL;
     struct fp8q_convert_result result;
-    struct fp8q_progress progress = {cli_progress, cli};
     struct fp8q_shown shown;
     char bytes[32];
     int status = fp8q_ckpt_open(r->source, &ckpt, &cli->warnings, &cli->error);
@@ -58,7 +57,7 @@ static int dequantize(struct cli *cli, const struct settings *s, struct fp8q_req
         struct fp8q_convert_options o = {.destination = destination,
                                          .request = r,
                                          .kernel = fp8q_kernel_select(cli->kernel),
-                                         .progress = &progress,
+                                         .watch = &cli->watch,
                                          .overwrite = s->overwrite};
         status = fp8q_convert(plan, &o, &result, &cli->warnings, &cli->error);
     }

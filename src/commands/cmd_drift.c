@@ -57,7 +57,6 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
 static int run(struct cli *cli, const char *const *paths, const struct args *args, struct state *s)
 {
     struct fp8q_error *err = &cli->error;
-    const struct fp8q_progress progress = {cli_progress, cli};
     bool ue8m0 = strcmp(args->scale_fmt, "ue8m0") == 0;
     if (!ue8m0 && strcmp(args->scale_fmt, "f32") != 0)
         return fp8q_fail(err, FP8Q_E_ARG, "usage",
@@ -67,12 +66,12 @@ static int run(struct cli *cli, const char *const *paths, const struct args *arg
     if (args->model) {
         uint32_t fingerprint;
         FP8Q_TRY(fp8q_ckpt_open(args->model, &s->ckpt, &cli->warnings, err));
-        FP8Q_TRY(fp8q_fingerprint(s->ckpt, (unsigned)cli->threads, &progress, &fingerprint, err));
+        FP8Q_TRY(fp8q_fingerprint(s->ckpt, (unsigned)cli->threads, &cli->watch, &fingerprint, err));
         FP8Q_TRY(fp8q_calib_matches(&s->old_calib, fingerprint, err));
     }
     FP8Q_TRY(fp8q_drift_run(&s->old_calib, &s->new_calib, &args->limits, s->ckpt,
                             ue8m0 ? FP8Q_SCALE_UE8M0 : FP8Q_SCALE_F32, cli->kernel,
-                            (unsigned)cli->threads, &progress, &s->drift, err));
+                            (unsigned)cli->threads, &cli->watch, &s->drift, err));
     cli_progress_clear();
     print_result(cli, args, &s->drift);
     fp8q_drift_json(&s->drift, &args->limits, &cli->json);

@@ -42,7 +42,6 @@ static int open_both(struct cli *cli, const char *const *paths, const struct arg
                      struct state *s)
 {
     struct fp8q_error *err = &cli->error;
-    const struct fp8q_progress progress = {cli_progress, cli};
     FP8Q_TRY(fp8q_ckpt_open(paths[0], &s->source, &cli->warnings, err));
     FP8Q_TRY(fp8q_ckpt_open(paths[1], &s->output, &cli->warnings, err));
     FP8Q_TRY(fp8q_model_open(s->source, &s->source_model, err));
@@ -51,8 +50,8 @@ static int open_both(struct cli *cli, const char *const *paths, const struct arg
     FP8Q_TRY(cli_inputs_open(cli, &args->inputs, s->source, &s->inputs));
     FP8Q_TRY(fp8q_inputs_check(&s->inputs, &s->source_model, err));
     unsigned threads = (unsigned)cli->threads;
-    FP8Q_TRY(fp8q_fingerprint(s->source, threads, &progress, &s->source_print, err));
-    return fp8q_fingerprint(s->output, threads, &progress, &s->output_print, err);
+    FP8Q_TRY(fp8q_fingerprint(s->source, threads, &cli->watch, &s->source_print, err));
+    return fp8q_fingerprint(s->output, threads, &cli->watch, &s->output_print, err);
 }
 
 static void write_members(struct fp8q_jsonw *w, const struct args *args, const struct state *s)
@@ -168,12 +167,11 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
 
 static int run(struct cli *cli, const char *const *paths, const struct args *args, struct state *s)
 {
-    const struct fp8q_progress progress = {cli_progress, cli};
     struct fp8q_eval_options options = {.decompose = args->decompose,
                                         .requant_ue8m0 = args->requant,
                                         .n_threads = (unsigned)cli->threads,
                                         .kernel = cli->kernel,
-                                        .progress = &progress};
+                                        .watch = &cli->watch};
     if (!parse_acts(args->acts, &options.acts))
         return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
                          "--acts: expected served, none, block, block-pow2 or token, found \"%s\"",

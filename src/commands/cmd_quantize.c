@@ -147,12 +147,10 @@ static int convert(struct cli *cli, const struct words *w, const struct fp8q_pla
                    struct fp8q_convert_options *o)
 {
     struct fp8q_convert_result result;
-    struct fp8q_progress progress = {cli_progress, cli};
-    o->progress = &progress;
+    o->watch = &cli->watch;
     o->overwrite = w->overwrite;
     o->resume = w->resume;
     int status = fp8q_convert(plan, o, &result, &cli->warnings, &cli->error);
-    o->progress = NULL;
     if (status != FP8Q_OK)
         return status;
     cli_progress_clear();

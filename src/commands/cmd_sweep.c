@@ -110,9 +110,8 @@ static int write_ignore(struct cli *cli, const struct args *args, const struct s
 static int run(struct cli *cli, const char *path, const struct args *args, struct state *s)
 {
     struct fp8q_error *err = &cli->error;
-    const struct fp8q_progress progress = {cli_progress, cli};
     struct fp8q_sweep_options options = {
-        .n_threads = (unsigned)cli->threads, .kernel = cli->kernel, .progress = &progress};
+        .n_threads = (unsigned)cli->threads, .kernel = cli->kernel, .watch = &cli->watch};
     FP8Q_TRY(parse(cli, args, &options));
     FP8Q_TRY(fp8q_ckpt_open(path, &s->ckpt, &cli->warnings, err));
     FP8Q_TRY(fp8q_model_open(s->ckpt, &s->model, err));

@@ -176,7 +176,6 @@ static int write_junit(struct cli *cli, const char *path, const struct fp8q_veri
 static int run(struct cli *cli, int argc, char **argv)
 {
     struct fp8q_verify_options o = {.source = NULL};
-    struct fp8q_progress progress = {cli_progress, cli};
     const char *junit = NULL;
     const struct cli_option options[] = {
         {"source", 0, CLI_TEXT, &o.source, "SRC", "compare with the source as well"},
@@ -193,7 +192,7 @@ static int run(struct cli *cli, int argc, char **argv)
     if (!cli_parse(cli, argc, argv, usage, options, operands, 1, 1, &code))
         return code;
     o.threads = (unsigned)cli->threads;
-    o.progress = &progress;
+    o.watch = &cli->watch;
     o.kernel = fp8q_kernel_select(cli->kernel);
     if (!o.kernel)
         return cli_usage_error(cli, "--kernel: \"%s\" is unknown or not usable here", cli->kernel);

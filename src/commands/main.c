@@ -16,6 +16,7 @@
  * dies of that signal, as a shell expects.  A later one kills at once; not one within the next
  * second or two, since timeout(1) and others signal a process and then its whole group.  */
 static volatile sig_atomic_t caught_signal, caught_at;
+static struct fp8q_cancel stop;
 
 static void on_signal(int number)
 {
@@ -30,7 +31,7 @@ static void on_signal(int number)
         caught_signal = number;
         caught_at = (sig_atomic_t)now.tv_sec;
     }
-    fp8q_cancel();
+    fp8q_cancel(&stop);
 }
 
 static void install_handlers(void)
@@ -98,6 +99,8 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], cli_commands[i]->name) != 0)
             continue;
         struct cli cli = {.command = argv[1]};
+        cli.progress = (struct fp8q_progress){cli_progress, &cli};
+        cli.watch = (struct fp8q_watch){&cli.progress, &stop};
         fp8q_jsonw_open(&cli.json, NULL, '{');
         fp8q_jsonw_string(&cli.json, "fp8q", FP8Q_VERSION);
         fp8q_jsonw_string(&cli.json, "command", argv[1]);

@@ -140,7 +140,7 @@ static int open_rounding(const struct fp8q_plan *plan, const struct fp8q_convert
         fp8q_text_puts(&r->json, "{\"method\": \"nearest-even\"}");
         return fp8q_text_status(&r->json, err);
     }
-    FP8Q_TRY(fp8q_rounding_open(plan, o->request->calibration, o->kernel, NULL, o->progress,
+    FP8Q_TRY(fp8q_rounding_open(plan, o->request->calibration, o->kernel, NULL, o->watch,
                                 &r->compensation, err));
     result->n_compensated = r->compensation.n_compensated;
     result->n_guarded = r->compensation.n_plain + r->compensation.n_without;
@@ -176,7 +176,7 @@ static int run(const struct fp8q_plan *plan, const struct fp8q_convert_options *
             fp8q_stream(plan,
                         &(struct fp8q_stream_options){
                             .kernel = o->kernel,
-                            .progress = o->progress,
+                            .watch = o->watch,
                             .out_dir = out->partial,
                             .record_dir = out->work,
                             .skip = skip,
@@ -184,10 +184,11 @@ static int run(const struct fp8q_plan *plan, const struct fp8q_convert_options *
                             .rounding = rounding->compensates ? &rounding->compensation : NULL},
                         err);
     if (status == FP8Q_OK && !o->n_parts)
-        status =
-            fp8q_finish(plan, o->request, out, rounding->json.data, &result->finish, warnings, err);
+        status = fp8q_finish(
+            plan, &(struct fp8q_finish_options){o->request, rounding->json.data, o->watch}, out,
+            &result->finish, warnings, err);
     if (status == FP8Q_OK)
-        status = fp8q_check_cancel(err);
+        status = fp8q_watch_check(o->watch, err);
     free(skip);
     return status;
 }
@@ -373,8 +374,9 @@ int fp8q_convert_finish(const struct fp8q_plan *plan, const struct fp8q_convert_
     }
     status = open_rounding(plan, o, &rounding, result, warnings, err);
     if (status == FP8Q_OK)
-        status =
-            fp8q_finish(plan, o->request, &out, rounding.json.data, &result->finish, warnings, err);
+        status = fp8q_finish(
+            plan, &(struct fp8q_finish_options){o->request, rounding.json.data, o->watch}, &out,
+            &result->finish, warnings, err);
     close_rounding(&rounding);
     if (status != FP8Q_OK) {
         fp8q_outdir_leave(&out); /* the parts stay */

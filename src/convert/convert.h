@@ -11,7 +11,7 @@ struct fp8q_convert_options {
     const char *destination;
     const struct fp8q_request *request;
     const struct fp8q_kernel *kernel;
-    const struct fp8q_progress *progress;
+    const struct fp8q_watch *watch;
     bool overwrite, resume;
     unsigned part, n_parts; /* 1..n_parts, or 0 of 0 */
 };

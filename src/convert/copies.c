@@ -161,7 +161,7 @@ void fp8q_copies_reset(struct fp8q_copies *copies)
 }
 
 int fp8q_copies_run(const struct fp8q_ckpt *ckpt, struct fp8q_copies *copies, const char *dir,
-                    struct fp8q_error *err)
+                    const struct fp8q_watch *watch, struct fp8q_error *err)
 {
     int status = FP8Q_OK;
     for (size_t i = 0; i < copies->count && status == FP8Q_OK; i++) {
@@ -171,7 +171,7 @@ int fp8q_copies_run(const struct fp8q_ckpt *ckpt, struct fp8q_copies *copies, co
         if (status == FP8Q_OK) /* what a resumed run left */
             status = fp8q_remove_tree(to, err);
         if (status == FP8Q_OK)
-            status = fp8q_copy_file(from, to, err);
+            status = fp8q_copy_file(from, to, watch, err);
         if (status == FP8Q_OK)
             status = fp8q_file_crc32(to, &f->crc32, err);
         free(from);

@@ -23,6 +23,6 @@ void fp8q_copies_reset(struct fp8q_copies *copies);
 
 /* Copies them into @dir and fills in their checksums.  */
 int fp8q_copies_run(const struct fp8q_ckpt *ckpt, struct fp8q_copies *copies, const char *dir,
-                    struct fp8q_error *err);
+                    const struct fp8q_watch *watch, struct fp8q_error *err);
 
 #endif

@@ -187,10 +187,9 @@ static int write_manifest(const struct fp8q_plan *plan, const struct fp8q_outdir
     return status;
 }
 
-int fp8q_finish(const struct fp8q_plan *plan, const struct fp8q_request *request,
-                const struct fp8q_outdir *out, const char *rounding,
-                struct fp8q_finish_result *result, struct fp8q_warnings *warnings,
-                struct fp8q_error *err)
+int fp8q_finish(const struct fp8q_plan *plan, const struct fp8q_finish_options *options,
+                const struct fp8q_outdir *out, struct fp8q_finish_result *result,
+                struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     struct fp8q_results results;
     struct fp8q_copies copies = {0};
@@ -203,14 +202,14 @@ int fp8q_finish(const struct fp8q_plan *plan, const struct fp8q_request *request
     if (status == FP8Q_OK)
         status = fp8q_copies_list(plan->ckpt, &copies, warnings, err);
     if (status == FP8Q_OK)
-        status = fp8q_copies_run(plan->ckpt, &copies, out->partial, err);
-    struct fp8q_manifest_facts facts = {.request = request,
+        status = fp8q_copies_run(plan->ckpt, &copies, out->partial, options->watch, err);
+    struct fp8q_manifest_facts facts = {.request = options->request,
                                         .results = &results,
                                         .source_fingerprint = result->source_fingerprint,
                                         .output_fingerprint = result->output_fingerprint,
                                         .side_files = copies.files,
                                         .n_side_files = copies.count,
-                                        .rounding = rounding};
+                                        .rounding = options->rounding};
     if (status == FP8Q_OK)
         status = write_manifest(plan, out, &facts, &results, result, err);
     if (status == FP8Q_OK && plan->index_text)

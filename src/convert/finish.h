@@ -9,6 +9,12 @@
 #include "plan/request.h"
 #include "convert/stream.h"
 
+struct fp8q_finish_options {
+    const struct fp8q_request *request;
+    const char *rounding; /* JSON for the manifest: how values were rounded */
+    const struct fp8q_watch *watch;
+};
+
 struct fp8q_finish_result {
     uint32_t source_fingerprint, output_fingerprint;
     uint64_t file_bytes; /* of all files written, copies aside */
@@ -17,9 +23,8 @@ struct fp8q_finish_result {
 /* Reads the records of all shards (FP8Q_E_EVIDENCE "part-missing" if one is not there), writes the
  * scale sidecar or the manifest file, index, config.json and the copies into the destination's
  * DST.partial.  The final name comes with fp8q_outdir_commit().  */
-int fp8q_finish(const struct fp8q_plan *plan, const struct fp8q_request *request,
-                const struct fp8q_outdir *out, const char *rounding,
-                struct fp8q_finish_result *result_out, struct fp8q_warnings *warnings,
-                struct fp8q_error *err);
+int fp8q_finish(const struct fp8q_plan *plan, const struct fp8q_finish_options *options,
+                const struct fp8q_outdir *out, struct fp8q_finish_result *result_out,
+                struct fp8q_warnings *warnings, struct fp8q_error *err);
 
 #endif

@@ -248,12 +248,10 @@ static struct fp8q_stripe_job make_job(struct stream *s, struct worker *w,
 
 static void report_progress(struct stream *s, const struct fp8q_piece *p)
 {
-    const struct fp8q_progress *progress = s->options->progress;
-    uint64_t size = s->plan->ckpt->tensors[p->source].size_bytes;
-    uint64_t done = atomic_fetch_add(&s->done_bytes, size / p->n_stripes);
-    if (progress)
-        progress->update(progress->ctx, s->plan->options.dequantize ? "dequantize" : "quantize",
-                         done, s->total_bytes);
+    uint64_t bytes = fp8q_plan_stripe_bytes(s->plan, p);
+    uint64_t done = atomic_fetch_add(&s->done_bytes, bytes) + bytes;
+    fp8q_watch_report(s->options->watch, s->plan->options.dequantize ? "dequantize" : "quantize",
+                      done, s->total_bytes, FP8Q_UNIT_BYTES);
 }
 
 static int quantize_stripe(struct stream *s, struct worker *w, struct fp8q_stripe_job *job,
@@ -499,9 +497,9 @@ int fp8q_stream(const struct fp8q_plan *plan, const struct fp8q_stream_options *
         status = write_empty_shards(&s, err);
     }
     if (status == FP8Q_OK && plan->options.select.scheme == FP8Q_SCHEME_TENSOR)
-        status = fp8q_pool_run(s.n_workers, s.n_stripes, measure_stripe, &s, err);
+        status = fp8q_pool_run(options->watch, s.n_workers, s.n_stripes, measure_stripe, &s, err);
     if (status == FP8Q_OK)
-        status = fp8q_pool_run(s.n_workers, s.n_stripes, run_stripe, &s, err);
+        status = fp8q_pool_run(options->watch, s.n_workers, s.n_stripes, run_stripe, &s, err);
     if (status == FP8Q_OK)
         status = write_rest(&s, err);
     close_stream(&s);

@@ -169,7 +169,7 @@ static int on_site(void *ctx, struct fp8q_forward *fw, const struct fp8q_group *
     job.hists = fp8q_array(blocks, sizeof(*job.hists));
     if (!job.hists)
         return fp8q_fail_nomem(err);
-    int status = fp8q_pool_run(fw->n_threads, blocks, block_task, &job, err);
+    int status = fp8q_pool_run(fw->watch, fw->n_threads, blocks, block_task, &job, err);
     for (size_t b = 0; b < blocks; b++)
         for (size_t i = 0; i < FP8Q_HIST_BINS; i++)
             job.site->hist[i] += job.hists[b][i];
@@ -283,14 +283,12 @@ static int run_group(struct collector *c, struct fp8q_forward *fw, const struct 
                      float *h, struct fp8q_error *err)
 {
     const struct fp8q_branch branch = {.model = c->model};
-    const struct fp8q_progress *progress = c->options->progress;
     FP8Q_TRY(fp8q_forward_embed(fw, &branch, g, h, err));
     for (uint32_t layer = 0; layer < c->model->n_layers; layer++) {
         FP8Q_TRY(fp8q_forward_layer(fw, &branch, g, layer, h, err));
         c->work_done += g->n_tokens;
-        if (progress)
-            progress->update(progress->ctx, "calibrate", c->work_done,
-                             c->inputs->n_tokens * c->model->n_layers);
+        fp8q_watch_report(c->options->watch, "calibrate", c->work_done / c->model->n_layers,
+                          c->inputs->n_tokens, FP8Q_UNIT_TOKENS);
     }
     if (c->first_sample == 0)
         return note_likelihood(c, fw, g, h, err);
@@ -365,6 +363,7 @@ int fp8q_calibrate(const struct fp8q_model *model, const struct fp8q_inputs *inp
                                    longest, err);
     if (status == FP8Q_OK)
         status = open_collector(&c, &fw, max_tokens, longest, err);
+    fw.watch = options->watch;
     fw.on_site = on_site;
     fw.on_site_ctx = &c;
     if (status == FP8Q_OK)

@@ -190,9 +190,7 @@ static int read_stripe(struct compare_run *run, unsigned worker, const struct st
     float_type(t->dtype, &stripe_out->from);
     uint64_t bytes = task->n_rows * row_bytes;
     uint64_t done = atomic_fetch_add(&run->bytes_done, bytes) + bytes;
-    const struct fp8q_progress *progress = run->options->progress;
-    if (progress)
-        progress->update(progress->ctx, "compare", done, run->bytes_total);
+    fp8q_watch_report(run->options->watch, "compare", done, run->bytes_total, FP8Q_UNIT_BYTES);
     return FP8Q_OK;
 }
 
@@ -345,9 +343,9 @@ static int run_batches(struct compare_run *run, struct fp8q_error *err)
             FP8Q_TRY(add_tasks(run, run->tensors[next], err));
             bytes += run->tensors[next++]->size_bytes;
         }
-        FP8Q_TRY(fp8q_pool_run(threads, run->n_tasks, amax_task, run, err));
+        FP8Q_TRY(fp8q_pool_run(run->options->watch, threads, run->n_tasks, amax_task, run, err));
         share_amax(run);
-        FP8Q_TRY(fp8q_pool_run(threads, run->n_tasks, error_task, run, err));
+        FP8Q_TRY(fp8q_pool_run(run->options->watch, threads, run->n_tasks, error_task, run, err));
         FP8Q_TRY(fold_batch(run, err));
     }
     return FP8Q_OK;

@@ -57,7 +57,7 @@ struct fp8q_compare_options {
      * there are none, every 2-D float tensor.  Only 2-D float tensors are asked about.  */
     bool (*take)(void *ctx, const struct fp8q_tensor *tensor);
     void *take_ctx;
-    const struct fp8q_progress *progress; /* NULL allowed */
+    const struct fp8q_watch *watch; /* NULL allowed */
 };
 
 /* Reads each tensor twice (the scale of a whole tensor is known only after the first time), in

@@ -231,7 +231,7 @@ static int tensor_codes(struct codes_job *job, const struct fp8q_ckpt *ckpt, con
     job->changed = fp8q_array(stripes, sizeof(*job->changed));
     int status = job->areas && job->changed ? FP8Q_OK : fp8q_fail_nomem(err);
     if (status == FP8Q_OK)
-        status = fp8q_pool_run(n_threads, stripes, codes_task, job, err);
+        status = fp8q_pool_run(NULL, n_threads, stripes, codes_task, job, err);
     for (uint64_t i = 0; i < stripes && status == FP8Q_OK; i++)
         out->codes_changed += (double)job->changed[i];
     out->n_codes += weights.tensor->n_elems;
@@ -306,18 +306,17 @@ static int check_pair(const struct fp8q_calib *a, const struct fp8q_calib *b,
 
 static int run_codes(const struct fp8q_calib *old_calib, const struct fp8q_calib *new_calib,
                      const struct fp8q_ckpt *ckpt, struct codes_job *job, unsigned n_threads,
-                     const struct fp8q_progress *progress, struct fp8q_drift *d,
-                     struct fp8q_error *err)
+                     const struct fp8q_watch *watch, struct fp8q_drift *d, struct fp8q_error *err)
 {
     double changed = 0, total = 0;
     for (size_t i = 0; i < d->n_sites; i++) {
+        FP8Q_TRY(fp8q_watch_check(watch, err));
         FP8Q_TRY(site_codes(old_calib, new_calib, ckpt, job, n_threads, &d->sites[i], err));
         if (!isnan(d->sites[i].codes_changed)) {
             changed += d->sites[i].codes_changed * (double)d->sites[i].n_codes;
             total += (double)d->sites[i].n_codes;
         }
-        if (progress)
-            progress->update(progress->ctx, "drift", i + 1, d->n_sites);
+        fp8q_watch_report(watch, "drift", i + 1, d->n_sites, FP8Q_UNIT_STEPS);
     }
     d->codes_changed = total > 0 ? changed / total : NAN;
     return FP8Q_OK;
@@ -346,7 +345,7 @@ static int run(const struct fp8q_calib *old_calib, const struct fp8q_calib *new_
 int fp8q_drift_run(const struct fp8q_calib *old_calib, const struct fp8q_calib *new_calib,
                    const struct fp8q_drift_limits *limits, const struct fp8q_ckpt *ckpt,
                    enum fp8q_scale_fmt fmt, const char *kernel, unsigned n_threads,
-                   const struct fp8q_progress *progress, struct fp8q_drift *drift_out,
+                   const struct fp8q_watch *watch, struct fp8q_drift *drift_out,
                    struct fp8q_error *err)
 {
     *drift_out = (struct fp8q_drift){0};
@@ -358,7 +357,7 @@ int fp8q_drift_run(const struct fp8q_calib *old_calib, const struct fp8q_calib *
                            kernel);
     if (status == FP8Q_OK && ckpt) {
         job.gemm = fp8q_gemm_select(kernel ? job.kernel->name : NULL);
-        status = run_codes(old_calib, new_calib, ckpt, &job, n_threads, progress, drift_out, err);
+        status = run_codes(old_calib, new_calib, ckpt, &job, n_threads, watch, drift_out, err);
     }
     if (status != FP8Q_OK)
         fp8q_drift_reset(drift_out);

@@ -50,7 +50,7 @@ struct fp8q_drift {
 int fp8q_drift_run(const struct fp8q_calib *old_calib, const struct fp8q_calib *new_calib,
                    const struct fp8q_drift_limits *limits, const struct fp8q_ckpt *ckpt,
                    enum fp8q_scale_fmt fmt, const char *kernel, unsigned n_threads,
-                   const struct fp8q_progress *progress, struct fp8q_drift *drift_out,
+                   const struct fp8q_watch *watch, struct fp8q_drift *drift_out,
                    struct fp8q_error *err);
 void fp8q_drift_reset(struct fp8q_drift *drift);
 void fp8q_drift_json(const struct fp8q_drift *drift, const struct fp8q_drift_limits *limits,

@@ -32,8 +32,8 @@ struct run {
     uint8_t *modality;
     bool *has_target;
     size_t n_scored, done_scored;
-    double *layer_diff, *layer_ref; /* sums of squares */
-    uint64_t work_done, work_total; /* layers x branches x tokens */
+    double *layer_diff, *layer_ref;     /* sums of squares */
+    uint64_t work_done, work_per_token; /* in layers x branches */
 };
 
 /* ---- setting up ---------------------------------------------------------------------------- */
@@ -117,9 +117,11 @@ static int set_up(struct run *r, const struct fp8q_model *source, const struct f
     for (size_t i = 0; i < r->inputs->n_samples; i++)
         if (r->inputs->samples[i].n_tokens > longest)
             longest = r->inputs->samples[i].n_tokens;
-    r->work_total = r->inputs->n_tokens * source->n_layers * r->n_branches;
-    return fp8q_forward_open(&r->fw, source, r->options->n_threads, r->options->kernel,
-                             r->max_tokens, longest, err);
+    r->work_per_token = (uint64_t)source->n_layers * r->n_branches;
+    FP8Q_TRY(fp8q_forward_open(&r->fw, source, r->options->n_threads, r->options->kernel,
+                               r->max_tokens, longest, err));
+    r->fw.watch = r->options->watch;
+    return FP8Q_OK;
 }
 
 static void tear_down(struct run *r)
@@ -199,15 +201,14 @@ static int score_group(struct run *r, const struct fp8q_group *g, size_t first_s
 static int run_layers(struct run *r, const struct fp8q_group *g, struct fp8q_error *err)
 {
     const struct fp8q_model *m = r->branches[0].model;
-    const struct fp8q_progress *progress = r->options->progress;
     for (unsigned b = 0; b < r->n_branches; b++)
         FP8Q_TRY(fp8q_forward_embed(&r->fw, &r->branches[b], g, r->h[b], err));
     for (uint32_t layer = 0; layer < m->n_layers; layer++) {
         for (unsigned b = 0; b < r->n_branches; b++) {
             FP8Q_TRY(fp8q_forward_layer(&r->fw, &r->branches[b], g, layer, r->h[b], err));
             r->work_done += g->n_tokens;
-            if (progress)
-                progress->update(progress->ctx, "eval", r->work_done, r->work_total);
+            fp8q_watch_report(r->options->watch, "eval", r->work_done / r->work_per_token,
+                              r->inputs->n_tokens, FP8Q_UNIT_TOKENS);
         }
         add_layer_error(r, g, layer, (size_t)m->hidden);
     }

@@ -25,7 +25,7 @@ struct fp8q_eval_options {
     const char *kernel; /* NULL: best */
     uint64_t
         buffer_bytes; /* tokens run together are chosen so that buffers stay near it; 0: 384 MiB */
-    const struct fp8q_progress *progress; /* may be NULL */
+    const struct fp8q_watch *watch; /* may be NULL */
 };
 
 /* Comparisons, in this order; those not asked for have no tokens.  */

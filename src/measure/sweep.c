@@ -145,10 +145,8 @@ static size_t scored_rows(const struct run *r, const struct fp8q_group *g, float
 
 static void progress(struct run *r, uint64_t work)
 {
-    const struct fp8q_progress *p = r->options->progress;
     r->work_done += work;
-    if (p)
-        p->update(p->ctx, "sweep", r->work_done, r->work_total);
+    fp8q_watch_report(r->options->watch, "sweep", r->work_done, r->work_total, FP8Q_UNIT_STEPS);
 }
 
 /* Runs the layers from the unit's first on, with the unit quantized.  */
@@ -259,8 +257,10 @@ static int open_run(struct run *r, struct fp8q_error *err)
     r->work_total += r->inputs->n_tokens * m->n_layers;
     if (!ok)
         return fp8q_fail_nomem(err);
-    return fp8q_forward_open(&r->fw, m, r->options->n_threads, r->options->kernel, r->max_tokens,
-                             longest, err);
+    FP8Q_TRY(fp8q_forward_open(&r->fw, m, r->options->n_threads, r->options->kernel, r->max_tokens,
+                               longest, err));
+    r->fw.watch = r->options->watch;
+    return FP8Q_OK;
 }
 
 static void close_run(struct run *r)
@@ -353,7 +353,7 @@ static int measure_split(const struct run *r, size_t n_kept, double *kld_out, do
                                         .round_fmt = r->options->fmt,
                                         .n_threads = r->options->n_threads,
                                         .kernel = r->options->kernel,
-                                        .progress = r->options->progress};
+                                        .watch = r->options->watch};
     struct fp8q_eval e;
     int status = fp8q_eval_run(r->model, r->model, r->inputs, &options, &e, err);
     free(flags);

@@ -26,7 +26,7 @@ struct fp8q_sweep_options {
     unsigned n_threads;
     const char *kernel;
     uint64_t buffer_bytes;
-    const struct fp8q_progress *progress;
+    const struct fp8q_watch *watch;
 };
 
 struct fp8q_sweep_unit {

@@ -107,5 +107,5 @@ int fp8q_attention(struct fp8q_forward *fw, const struct fp8q_model *model,
     uint64_t tasks = 0;
     for (size_t i = 0; i < group->n_samples; i++)
         tasks += (group->samples[i].n_tokens + job.block - 1) / job.block;
-    return fp8q_pool_run(fw->n_threads, tasks * model->n_kv_heads, task_run, &job, err);
+    return fp8q_pool_run(fw->watch, fw->n_threads, tasks * model->n_kv_heads, task_run, &job, err);
 }

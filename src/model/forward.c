@@ -181,7 +181,7 @@ static int token_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
 static int over_tokens(struct token_job *job, struct fp8q_error *err)
 {
     uint64_t tasks = (job->n_tokens + TOKENS_A_TASK - 1) / TOKENS_A_TASK;
-    FP8Q_TRY(fp8q_pool_run(job->fw->n_threads, tasks, token_task, job, err));
+    FP8Q_TRY(fp8q_pool_run(job->fw->watch, job->fw->n_threads, tasks, token_task, job, err));
     if (job->not_finite)
         return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite", "an activation is NaN or infinite");
     return FP8Q_OK;

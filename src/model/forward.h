@@ -49,6 +49,7 @@ typedef int fp8q_site_fn(void *ctx, struct fp8q_forward *fw, const struct fp8q_g
 
 struct fp8q_forward {
     unsigned n_threads;
+    const struct fp8q_watch *watch; /* NULL, or who may stop it */
     const struct fp8q_kernel *kernel;
     const struct fp8q_gemm *gemm;
     fp8q_site_fn *on_site; /* NULL: none */

@@ -150,7 +150,7 @@ static int run_pass(struct pass *p, const struct fp8q_branch *branches,
                                           err));
         }
         uint64_t tasks = (p->n_tokens + TOKENS_A_TASK - 1) / TOKENS_A_TASK;
-        FP8Q_TRY(fp8q_pool_run(fw->n_threads, tasks, update_task, p, err));
+        FP8Q_TRY(fp8q_pool_run(fw->watch, fw->n_threads, tasks, update_task, p, err));
     }
     return FP8Q_OK;
 }

@@ -90,7 +90,8 @@ int fp8q_products_pack(struct fp8q_forward *fw, const float *x, size_t n_tokens,
                        enum fp8q_acts acts, float *packed, struct fp8q_error *err)
 {
     struct pack_job job = {fw, x, packed, n_tokens, width, (size_t)fw->gemm->mr * 4, acts};
-    return fp8q_pool_run(fw->n_threads, (n_tokens + job.step - 1) / job.step, pack_task, &job, err);
+    return fp8q_pool_run(fw->watch, fw->n_threads, (n_tokens + job.step - 1) / job.step, pack_task,
+                         &job, err);
 }
 
 /* ---- the products -------------------------------------------------------------------------- */
@@ -175,7 +176,7 @@ int fp8q_products_packed(struct fp8q_forward *fw, const float *packed, size_t n_
     for (size_t i = 0; i < n_products; i++)
         if (products[i].acts == acts)
             tasks += n_stripes(&products[i]);
-    return fp8q_pool_run(fw->n_threads, tasks, product_task, &job, err);
+    return fp8q_pool_run(fw->watch, fw->n_threads, tasks, product_task, &job, err);
 }
 
 int fp8q_products_run(struct fp8q_forward *fw, const float *x, size_t n_tokens, size_t width,

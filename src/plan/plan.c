@@ -85,6 +85,16 @@ const struct fp8q_piece *fp8q_plan_piece(const struct fp8q_plan *plan, uint64_t 
     return &plan->pieces[low]; /* pieces without stripes come before the one that has this number */
 }
 
+uint64_t fp8q_plan_stripe_bytes(const struct fp8q_plan *plan, const struct fp8q_piece *piece)
+{
+    const struct fp8q_tensor *t = &plan->ckpt->tensors[piece->source];
+    uint64_t elem = 1; /* what is kept is a row of bytes */
+
+    if (piece->kind != FP8Q_OUT_KEPT && t->n_elems)
+        elem = t->size_bytes / t->n_elems;
+    return piece->n_stripes ? piece->n_rows * piece->n_cols * elem / piece->n_stripes : 0;
+}
+
 bool fp8q_plan_has_scheme(const struct fp8q_plan *plan, enum fp8q_scheme scheme)
 {
     for (size_t i = 0; i < plan->ckpt->n_tensors; i++)

@@ -121,6 +121,9 @@ void fp8q_plan_destroy(struct fp8q_plan *plan);
 /* The piece that stripe number @stripe belongs to.  */
 const struct fp8q_piece *fp8q_plan_piece(const struct fp8q_plan *plan, uint64_t stripe);
 
+/* Source bytes of one stripe of @piece, about: what progress counts.  */
+uint64_t fp8q_plan_stripe_bytes(const struct fp8q_plan *plan, const struct fp8q_piece *piece);
+
 /* Whether any tensor is quantized with this scheme.  */
 bool fp8q_plan_has_scheme(const struct fp8q_plan *plan, enum fp8q_scheme scheme);
 

@@ -36,7 +36,7 @@ struct fp8q_verify_options {
     bool strict;             /* warnings fail */
     unsigned threads;
     const struct fp8q_kernel *kernel;
-    const struct fp8q_progress *progress;
+    const struct fp8q_watch *watch;
 };
 
 /* Verifies @path.  Returns 0 if all checks passed, FP8Q_E_MISMATCH if one failed, FP8Q_E_POLICY if

@@ -218,10 +218,8 @@ static int run_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error
             fp8q_pread(fd, buffer, n, t->offset + at, p->report->ckpt->shards[t->shard].path, err));
         FP8Q_TRY(look(p, worker, item, task, buffer, n, err));
     }
-    if (p->options->progress)
-        p->options->progress->update(p->options->progress->ctx, "verify",
-                                     atomic_fetch_add(&p->done, n) + n,
-                                     p->report->ckpt->data_bytes);
+    fp8q_watch_report(p->options->watch, "verify", atomic_fetch_add(&p->done, n) + n,
+                      p->report->ckpt->data_bytes, FP8Q_UNIT_BYTES);
     return fp8q_files_release(&p->files, t->shard, err);
 }
 
@@ -362,7 +360,7 @@ int fp8q_payload_open(struct fp8q_verify_report *report, const struct fp8q_verif
 
 int fp8q_payload_finish(struct fp8q_payload *p, struct fp8q_error *err)
 {
-    FP8Q_TRY(fp8q_pool_run(p->options->threads, p->n_tasks, run_task, p, err));
+    FP8Q_TRY(fp8q_pool_run(p->options->watch, p->options->threads, p->n_tasks, run_task, p, err));
     return report_payload(p, err);
 }
 

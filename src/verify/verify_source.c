@@ -448,10 +448,10 @@ static int run_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error
         FP8Q_TRY((p->kind == FP8Q_OUT_CODES ? check_quantized : check_float)(c, w, p, task, src_fd,
                                                                              dst_fd, err));
     }
-    uint64_t n = s->size_bytes / p->n_stripes;
-    if (c->options->progress)
-        c->options->progress->update(c->options->progress->ctx, "verify against the source",
-                                     atomic_fetch_add(&c->done, n) + n, c->plan->ckpt->data_bytes);
+    uint64_t n = fp8q_plan_stripe_bytes(c->plan, p);
+    fp8q_watch_report(c->options->watch, "verify against the source",
+                      atomic_fetch_add(&c->done, n) + n, c->plan->ckpt->data_bytes,
+                      FP8Q_UNIT_BYTES);
     FP8Q_TRY(fp8q_files_release(&c->sources, s->shard, err));
     return fp8q_files_release(&c->outputs, t->shard, err);
 }
@@ -534,7 +534,7 @@ static int open_rounding(struct check *c, struct fp8q_error *err)
     if (!c->derives)
         return FP8Q_OK;
     return fp8q_rounding_open(c->plan, c->options->calibration, c->options->kernel, list,
-                              c->options->progress, &c->rounding, err);
+                              c->options->watch, &c->rounding, err);
 }
 
 static int open_check(struct check *c, struct fp8q_error *err)
@@ -621,7 +621,7 @@ int fp8q_verify_source(struct fp8q_verify_report *report, const struct fp8q_veri
     report->bound_factor = (double)c.factor;
     int status = open_check(&c, err);
     if (status == FP8Q_OK)
-        status = fp8q_pool_run(o->threads, c.plan->n_stripes, run_task, &c, err);
+        status = fp8q_pool_run(o->watch, o->threads, c.plan->n_stripes, run_task, &c, err);
     if (status == FP8Q_OK) {
         count_looked_at(&c);
         status = collect_sqnr(&c, err);

@@ -162,7 +162,7 @@ void tree_copy(const char *from, const char *to)
     size_t n;
     must(fp8q_is_dir(from, &is_dir, &err), &err);
     if (!is_dir) {
-        must(fp8q_copy_file(from, to, &err), &err);
+        must(fp8q_copy_file(from, to, NULL, &err), &err);
         return;
     }
     must(fp8q_mkdir(to, &err), &err);

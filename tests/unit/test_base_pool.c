@@ -16,6 +16,7 @@ struct job {
     bool fails[N_TASKS];
     _Atomic unsigned runs[N_TASKS];
     unsigned cancel_at; /* task that cancels, or N_TASKS */
+    struct fp8q_cancel cancel;
 };
 
 static int run_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
@@ -25,7 +26,7 @@ static int run_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error
     for (unsigned i = 0; i < (unsigned)(task * 7 % 5) + worker % 2; i++)
         sched_yield(); /* in another order each time */
     if (task == job->cancel_at)
-        fp8q_cancel();
+        fp8q_cancel(&job->cancel);
     if (!job->fails[task])
         return FP8Q_OK;
     return fp8q_fail(err, FP8Q_E_IO, "task", "task %llu", (unsigned long long)task);
@@ -46,7 +47,7 @@ static void the_lowest_failure_is_the_outcome(void **state)
             job.fails[task] = true;
             lowest = task < lowest ? task : lowest;
         }
-        int status = fp8q_pool_run(n_threads, N_TASKS, run_task, &job, &err);
+        int status = fp8q_pool_run(NULL, n_threads, N_TASKS, run_task, &job, &err);
         for (uint64_t i = 0; i < N_TASKS; i++)
             assert_true(job.runs[i] == 1 || (i > lowest && job.runs[i] == 0));
         if (lowest == N_TASKS) {
@@ -64,9 +65,9 @@ static void a_cancel_ends_all(void **state)
     (void)state;
     for (unsigned n_threads = 1; n_threads <= 8; n_threads++) {
         struct job job = {.cancel_at = 100};
+        const struct fp8q_watch watch = {.cancel = &job.cancel};
         struct fp8q_error err = {0};
-        int status = fp8q_pool_run(n_threads, N_TASKS, run_task, &job, &err);
-        fp8q_cancel_reset();
+        int status = fp8q_pool_run(&watch, n_threads, N_TASKS, run_task, &job, &err);
         assert_failed(status, FP8Q_E_CANCELLED, &err, "cancelled");
         assert_true(job.runs[N_TASKS - 1] == 0);
     }
@@ -77,8 +78,8 @@ static void no_tasks_and_no_threads(void **state)
     (void)state;
     struct job job = {.cancel_at = N_TASKS};
     struct fp8q_error err = {0};
-    assert_ok(fp8q_pool_run(4, 0, run_task, &job, &err), &err);
-    assert_ok(fp8q_pool_run(0, 1, run_task, &job, &err), &err);
+    assert_ok(fp8q_pool_run(NULL, 4, 0, run_task, &job, &err), &err);
+    assert_ok(fp8q_pool_run(NULL, 0, 1, run_task, &job, &err), &err);
     assert_true(job.runs[0] == 1 && job.runs[1] == 0);
     assert_true(fp8q_cpu_count() >= 1);
 }

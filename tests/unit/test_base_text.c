@@ -88,20 +88,21 @@ static void pool_runs_each_task_once_and_reports_the_lowest_failure(void **state
     for (unsigned threads = 1; threads <= 8; threads++) {
         struct tally t = {.fail_from = UINT64_MAX};
         struct fp8q_error err = {0};
-        assert_ok(fp8q_pool_run(threads, 1000, tally_task, &t, &err), &err);
+        assert_ok(fp8q_pool_run(NULL, threads, 1000, tally_task, &t, &err), &err);
         assert_int_equal(t.sum, 499500);
         t = (struct tally){.fail_from = 37};
-        assert_failed(fp8q_pool_run(threads, 1000, tally_task, &t, &err), FP8Q_E_MISMATCH, &err,
-                      "task 37");
+        assert_failed(fp8q_pool_run(NULL, threads, 1000, tally_task, &t, &err), FP8Q_E_MISMATCH,
+                      &err, "task 37");
         assert_true(t.calls < 1000);
     }
     struct fp8q_error err = {0};
     struct tally none = {.fail_from = 0};
-    assert_ok(fp8q_pool_run(4, 0, tally_task, &none, &err), &err);
-    fp8q_cancel();
-    assert_failed(fp8q_pool_run(4, 10, tally_task, &none, &err), FP8Q_E_CANCELLED, &err,
+    assert_ok(fp8q_pool_run(NULL, 4, 0, tally_task, &none, &err), &err);
+    struct fp8q_cancel cancel = {0};
+    const struct fp8q_watch watch = {.cancel = &cancel};
+    fp8q_cancel(&cancel);
+    assert_failed(fp8q_pool_run(&watch, 4, 10, tally_task, &none, &err), FP8Q_E_CANCELLED, &err,
                   "cancelled");
-    fp8q_cancel_reset();
 }
 
 int main(void)

@@ -61,7 +61,7 @@ static void copy_tree(const char *from, const char *to)
             assert_int_equal(mkdir(b, 0700), 0);
             copy_tree(a, b);
         } else {
-            assert_ok(fp8q_copy_file(a, b, &err), &err);
+            assert_ok(fp8q_copy_file(a, b, NULL, &err), &err);
         }
         free(a);
         free(b);
