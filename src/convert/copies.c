@@ -13,7 +13,6 @@
 #include "base/path.h"
 #include "base/dir.h"
 #include "base/crc.h"
-#include "plan/layout.h"
 #include "format/names.h"
 #include "base/mem.h"
 

@@ -14,7 +14,6 @@
 #include "base/path.h"
 #include "base/dir.h"
 #include "base/crc.h"
-#include "plan/layout.h"
 #include "base/mem.h"
 #include "format/names.h"
 #include "convert/record.h"

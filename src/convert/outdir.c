@@ -13,7 +13,6 @@
 #include "base/path.h"
 #include "base/dir.h"
 #include "format/names.h"
-#include "plan/layout.h"
 
 static char *with_suffix(const char *path, const char *suffix)
 {

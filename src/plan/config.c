@@ -2,12 +2,13 @@
  *
  * config.c - quantization_config in both dialects, spliced into config.json as text.
  */
-#include "plan/exclude.h"
+#include "plan/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "format/jsonw.h"
+#include "select/pattern.h"
 
 static void write_list(struct fp8q_jsonw *w, const char *key, const struct fp8q_plan *plan)
 {

@@ -7,7 +7,7 @@
  * the spelling of other module trees (prefixes, fused names), and each tower by its root.  An alias
  * must never reach a quantized module: nothing is shortened except a leading `model.` of a tower.
  */
-#include "plan/exclude.h"
+#include "plan/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +15,7 @@
 #include "format/jsonw.h"
 #include "base/mem.h"
 #include "format/names.h"
+#include "select/pattern.h"
 #include "select/role.h"
 
 struct list {

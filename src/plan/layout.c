@@ -5,16 +5,16 @@
  * Each shard is laid out as the official writer does (dtype by falling alignment, then name).
  * Pieces keep the source's order, so that reading is sequential and only writing jumps.
  */
-#include "plan/layout.h"
+#include "plan/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/crc.h"
+#include "base/mem.h"
 #include "format/jsonw.h"
 #include "format/names.h"
-#include "base/mem.h"
 
 /* ---- which shard ----------------------------------------------------------------------------- */
 

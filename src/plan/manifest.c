@@ -12,7 +12,7 @@
 #include "base/path.h"
 #include "base/dir.h"
 #include "base/crc.h"
-#include "plan/layout.h"
+#include "plan/internal.h"
 #include "format/names.h"
 #include "base/mem.h"
 

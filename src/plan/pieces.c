@@ -2,12 +2,12 @@
  *
  * pieces.c - part of planning: decisions become output tensors, and the pieces that fill them.
  */
+#include "plan/internal.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/layout.h"
-#include "format/names.h"
 #include "base/mem.h"
 
 struct builder {
@@ -15,21 +15,6 @@ struct builder {
     size_t tensor_cap, piece_cap;
     struct fp8q_error *err;
 };
-
-const char *fp8q_plan_scale_name(struct fp8q_plan *plan, const char *weight)
-{
-    /* Per-tensor scales are "weight_scale" in both dialects; vLLM and SGLang read no other name. */
-    bool inv =
-        plan->options.format == FP8Q_FORMAT_FP8 && plan->options.select.scheme == FP8Q_SCHEME_BLOCK;
-    const char *ending = inv ? FP8Q_SCALE_INV_ENDING : FP8Q_SCALE_ENDING;
-    size_t len = strlen(weight);
-    char *name = fp8q_plan_alloc(plan, len + strlen(ending) + 1, 1);
-    if (name) {
-        memcpy(name, weight, len);
-        strcpy(name + len, ending);
-    }
-    return name;
-}
 
 static int add_tensor(struct builder *b, struct fp8q_out_tensor tensor, size_t *index_out)
 {

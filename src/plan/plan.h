@@ -20,7 +20,6 @@ struct fp8q_plan_options {
     uint64_t max_memory;     /* bytes; 0: FP8Q_DEFAULT_MEMORY */
     unsigned threads;
     unsigned tp;        /* 0, or fail unless all partitions are multiples of 128 */
-    const char *text;   /* canonical text of all options, for the manifest and --resume */
     bool dequantize;    /* the other direction: FP8 becomes @to */
     enum fp8q_dtype to; /* BF16, F16 or F32 */
 };

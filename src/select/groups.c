@@ -2,12 +2,13 @@
  *
  * groups.c - fused groups: what engines load as one matrix is quantized whole or not at all.
  */
+#include "select/internal.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "select/select.h"
 
 struct context {
     const struct fp8q_ckpt *ckpt;

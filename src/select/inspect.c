@@ -9,9 +9,11 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "select/role.h"
 #include "format/names.h"
 #include "checkpoint/weights.h"
+#include "select/pattern.h"
+#include "select/quantized.h"
+#include "select/role.h"
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
 

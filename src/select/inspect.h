@@ -5,7 +5,8 @@
 #ifndef FP8Q_INSPECT_H
 #define FP8Q_INSPECT_H
 
-#include "select/select.h"
+#include "checkpoint/checkpoint.h"
+#include "select/families.h"
 
 /* Kinds of tensors: names with their numbers taken out ("model.layers.N.mlp.up_proj.weight"), with
  * dtype and shape.  */

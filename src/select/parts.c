@@ -2,7 +2,7 @@
  *
  * parts.c - logical parts of fused and stacked weights.
  */
-#include "select/parts.h"
+#include "select/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * patterns.c - applies and lints --ignore and --include.
  */
-#include "select/patterns.h"
+#include "select/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 
 #include "format/names.h"
 #include "base/mem.h"
+#include "select/pattern.h"
 
 struct entry {
     struct fp8q_pattern *pattern;

@@ -3,11 +3,12 @@
  * quantized.c - recognises what is quantized already: scales and their weights, packed formats,
  * configs.
  */
+#include "select/quantized.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "format/names.h"
-#include "select/select.h"
 
 const struct fp8q_tensor *fp8q_scale_owner(const struct fp8q_ckpt *ckpt, const char *name)
 {

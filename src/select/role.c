@@ -6,6 +6,9 @@
 
 #include <string.h>
 
+#include "base/text.h"
+#include "select/pattern.h"
+
 #define ROUTERS                                                                                    \
     "mlp.gate block_sparse_moe.gate feed_forward.gate moe.gate router shared_expert_gate "         \
     "e_score_correction_bias indexer.weights_proj weights_proj"

@@ -5,7 +5,8 @@
 #ifndef FP8Q_ROLE_H
 #define FP8Q_ROLE_H
 
-#include "select/select.h"
+#include "select/families.h"
+#include "select/reason.h"
 
 /* The reason to keep a tensor of this name, or false if its name gives none.  *@tower_out: under a
  * vision or audio root.  @family's roots come first: what lies in a tower has the tower's reason

@@ -2,10 +2,12 @@
  *
  * tp.c - how far tensor parallelism can cut the quantized matrices.
  */
+#include "select/tp.h"
+
 #include <string.h>
 
-#include "select/parts.h"
-#include "select/select.h"
+#include "select/internal.h"
+#include "select/pattern.h"
 
 static bool cut_by_columns(const char *name)
 {

@@ -11,7 +11,6 @@
 #include "base/path.h"
 #include "base/dir.h"
 #include "base/crc.h"
-#include "plan/layout.h"
 #include "base/mem.h"
 #include "select/role.h"
 #include "format/names.h"

@@ -16,7 +16,6 @@
 #include "base/dir.h"
 #include "base/crc.h"
 #include "format/names.h"
-#include "plan/layout.h"
 #include "plan/lock.h"
 #include "plan/manifest.h"
 #include "convert/record.h"

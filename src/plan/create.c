@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * create.c - makes a plan: select, pieces, lists and texts, layout, memory.
+ */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "plan/internal.h"
+#include "select/select.h"
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static int check_options(const struct fp8q_plan *plan, struct fp8q_warnings *warnings,
+                         struct fp8q_error *err)
+{
+    const struct fp8q_plan_options *o = &plan->options;
+    bool channel =
+        o->select.scheme == FP8Q_SCHEME_CHANNEL || o->select.ragged == FP8Q_RAGGED_CHANNEL;
+    if (channel && o->format == FP8Q_FORMAT_FP8)
+        return fp8q_fail(err, FP8Q_E_ARG, "scheme-format",
+                         "per-channel scales cannot be said in the fp8 dialect: use --format "
+                         "compressed-tensors");
+    if (o->max_shard_size && !plan->ckpt->is_dir)
+        return fp8q_fail(err, FP8Q_E_ARG, "max-shard-size",
+                         "--max-shard-size: the source is one file, and so is its output");
+    if (o->scale_fmt == FP8Q_SCALE_UE8M0 && o->select.scheme != FP8Q_SCHEME_BLOCK)
+        return fp8q_fail(err, FP8Q_E_ARG, "scheme-scale-fmt",
+                         "--scale-fmt ue8m0 is defined for blocks only");
+    if (!o->dequantize && o->select.scheme == FP8Q_SCHEME_TENSOR && o->format == FP8Q_FORMAT_FP8)
+        return fp8q_warn(
+            warnings, err, "scheme-format",
+            "per-tensor scales in the fp8 dialect are called weight_scale, as vLLM and "
+            "SGLang read them; transformers looks for another name and takes the bare "
+            "codes for weights. --format compressed-tensors is read by all three");
+    return FP8Q_OK;
+}
+
+static void select_floats(struct fp8q_plan *plan)
+{
+    for (size_t i = 0; i < plan->ckpt->n_tensors; i++) {
+        struct fp8q_decision *d = &plan->selection.decisions[i];
+        d->reason = fp8q_scale_owner(plan->ckpt, plan->ckpt->tensors[i].name) ? FP8Q_WHY_SCALE
+                    : plan->ckpt->tensors[i].dtype == FP8Q_F8_E4M3            ? FP8Q_WHY_ALREADY_FP8
+                                                                              : FP8Q_WHY_NOT_FLOAT;
+    }
+}
+
+/* The files are the truth: nothing is added or removed, but a head that contradicts the config is
+ * said.  */
+static int warn_about_head(const struct fp8q_plan *plan, struct fp8q_warnings *warnings,
+                           struct fp8q_error *err)
+{
+    const struct fp8q_json *config = plan->ckpt->config;
+    const struct fp8q_json *tie = fp8q_json_get(config, "tie_word_embeddings");
+    if (!tie)
+        tie = fp8q_json_path(config, "text_config.tie_word_embeddings");
+    bool has_head = fp8q_ckpt_find(plan->ckpt, "lm_head.weight") != NULL;
+    if (tie && fp8q_json_bool(tie, false) && has_head)
+        return fp8q_warn(
+            warnings, err, "tied-head",
+            "config.json ties the word embeddings, yet lm_head.weight is there too: both "
+            "are kept as they are");
+    if (tie && !fp8q_json_bool(tie, true) && !has_head &&
+        fp8q_ckpt_find(plan->ckpt, "model.embed_tokens.weight"))
+        return fp8q_warn(warnings, err, "missing-head",
+                         "config.json says that the word embeddings are not tied, yet there is no "
+                         "lm_head.weight");
+    return FP8Q_OK;
+}
+
+static int build(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    bool known;
+    const char *type;
+    FP8Q_TRY(check_options(plan, warnings, err));
+    if (plan->options.dequantize) {
+        plan->selection.family = fp8q_family_of(plan->ckpt->config, &type, &known);
+        plan->selection.decisions =
+            fp8q_array(plan->ckpt->n_tensors, sizeof(*plan->selection.decisions));
+        if (!plan->selection.decisions)
+            return fp8q_fail_nomem(err);
+        select_floats(plan);
+    } else {
+        FP8Q_TRY(fp8q_select(plan->ckpt, &plan->options.select, &plan->selection, warnings, err));
+    }
+    FP8Q_TRY(fp8q_plan_pieces(plan, err));
+    fp8q_plan_count(plan);
+    if (!plan->options.dequantize) {
+        plan->largest_tp = fp8q_largest_tp(plan->ckpt, &plan->selection, &plan->tp_limit);
+        FP8Q_TRY(fp8q_exclude(plan, err));
+        FP8Q_TRY(warn_about_head(plan, warnings, err));
+    }
+    FP8Q_TRY(fp8q_config_texts(plan, err));
+    FP8Q_TRY(fp8q_layout(plan, err));
+    return fp8q_plan_memory(plan, err);
+}
+
+int fp8q_plan_create(const struct fp8q_ckpt *ckpt, const struct fp8q_plan_options *options,
+                     struct fp8q_plan **plan_out, struct fp8q_warnings *warnings,
+                     struct fp8q_error *err)
+{
+    *plan_out = NULL;
+    struct fp8q_plan *plan = calloc(1, sizeof(*plan));
+    if (!plan)
+        return fp8q_fail_nomem(err);
+    plan->ckpt = ckpt;
+    plan->options = *options;
+    plan->sidecar = SIZE_MAX;
+    int status = build(plan, warnings, err);
+    if (status != FP8Q_OK) {
+        fp8q_plan_destroy(plan);
+        return status;
+    }
+    *plan_out = plan;
+    return FP8Q_OK;
+}
