@@ -9,9 +9,11 @@
  *     S.sumsq         F32 [G,K]        sum of squares by channel; S.sum the same of values
  *     S.absmax        F32 [G,K]        largest magnitude
  *     S.amax_hist     I64 [64]         1x128 tiles by floor(log2(amax)) + 40, clamped to 0..63
- *     S.hblk          F32 [B,128,128]  second moments within each block of 128 channels (B =
- * ceil(K/128), zero S.hblk_held     F32 [B,128,128]  padded) of token vectors scaled to length 1;
- * of the tokens to fit and of those held out S.hblk_count    I64 [2]          tokens in the two
+ *     S.hblk          F32 [B,128,128]  Hessian: second moments within each block of 128 channels
+ *                                      (B = ceil(K/128), zero padded) of token vectors scaled to
+ *                                      length 1, of the tokens to fit
+ *     S.hblk_held     F32 [B,128,128]  the same of the tokens held out
+ *     S.hblk_count    I64 [2]          tokens in the two
  *
  * All but count and sumsq are optional.  Everything is a sum or a maximum, so files merge.
  * `__metadata__`: format "fp8q-calib/1", source_fingerprint (fingerprint.h; "" if not known),
@@ -103,8 +105,8 @@ int fp8q_calib_merge(const char *const *paths, size_t n_paths, const char *creat
                      bool overwrite, struct fp8q_error *err);
 
 /* Converts a llama.cpp importance matrix (GGUF or the older .dat): sums of squares, counts, and
- * sums where it has them.  It knows no second moments between channels, so it cannot drive error
- * compensation; `drift` reads it.  */
+ * sums where it has them.  It knows no second moments between channels, so it cannot drive GPTQ;
+ * `drift` reads it.  */
 int fp8q_calib_import(const char *path, const char *created, const char *out, bool overwrite,
                       struct fp8q_error *err);
 

@@ -84,12 +84,15 @@ static bool site_name(const char *name, size_t len, char *out, size_t size)
     char text[96], kind[64];
     unsigned layer;
     int end = 0;
+
     if (len >= sizeof(text))
         return false;
+
     memcpy(text, name, len);
     text[len] = 0;
     if (sscanf(text, "blk.%5u.%63[a-z_].weight%n", &layer, kind, &end) != 2 || (size_t)end != len)
         return false;
+
     for (size_t i = 0; i < sizeof(map) / sizeof(*map); i++)
         if (strcmp(kind, map[i][0]) == 0) {
             snprintf(out, size, "model.layers.%u.%s", layer, map[i][1]);
@@ -107,14 +110,17 @@ static int entry_of(struct import *im, const char *name, size_t len, struct entr
     *entry_out = NULL;
     if (!site_name(name, len, site, sizeof(site)))
         return FP8Q_OK;
+
     size_t n = im->calib.n_sites;
     for (size_t i = 0; i < n; i++)
         if (strcmp(im->calib.sites[i].name, site) == 0) {
             *entry_out = &im->entries[i];
             return FP8Q_OK;
         }
+
     FP8Q_TRY(fp8q_grow(&im->calib.sites, n, &im->cap_sites, sizeof(*im->calib.sites), err));
     FP8Q_TRY(fp8q_grow(&im->entries, n, &im->cap_entries, sizeof(*im->entries), err));
+
     im->calib.sites[n] = (struct fp8q_calib_site){.n_groups = 1};
     im->entries[n] = (struct entry){.sumsq = NULL};
     memcpy(im->calib.sites[n].name, site, sizeof(site));
@@ -181,22 +187,27 @@ static int add_gguf_tensor(struct import *im, const struct bytes *b, size_t data
     for (int i = 0; i < 3 && kind < 0; i++)
         if (ends_with(t, endings[i], &stem))
             kind = i;
+
     uint64_t n = t->dims[0], matrices = t->dims[1] * t->dims[2] * t->dims[3];
     if (kind < 0 || matrices != 1)
         return FP8Q_OK;
+
     struct entry *e;
     FP8Q_TRY(entry_of(im, t->name, stem, &e, err));
     if (!e)
         return FP8Q_OK;
+
     if (t->type != 0 || n == 0 || n > MAX_FILE || t->offset > b->len - data ||
         n * 4 > b->len - data - t->offset || (kind < 2 && e->width && e->width != n))
         return fp8q_fail(err, FP8Q_E_FORMAT, "imatrix",
                          "%s: a tensor leaves the file or has a wrong shape", b->path);
+
     const uint8_t *p = b->data + data + t->offset;
     if (kind == 2) {
         e->count = (double)float_at(p);
         return FP8Q_OK;
     }
+
     e->width = n;
     *(kind == 0 ? &e->sumsq : &e->sum) = p;
     return FP8Q_OK;
@@ -210,6 +221,8 @@ static int read_gguf(struct import *im, struct bytes *b, struct fp8q_error *err)
     if (version != 2 && version != 3)
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "imatrix", "%s: GGUF version %llu", b->path,
                          (unsigned long long)version);
+
+    /* Only the alignment of the data is of use here.  */
     for (uint64_t i = 0; i < n_pairs && !b->failed; i++) {
         uint64_t len = take_uint(b, 8);
         const uint8_t *key = take(b, len);
@@ -219,15 +232,20 @@ static int read_gguf(struct import *im, struct bytes *b, struct fp8q_error *err)
         else
             skip_value(b, type, 0);
     }
+
     size_t table = b->at;
     struct gguf_tensor t;
+
+    /* Twice over the table: the data section begins where it ends.  */
     for (uint64_t i = 0; i < n_tensors && !b->failed; i++)
         take_tensor(b, &t);
     if (b->failed || align == 0 || align > 4096)
         return fp8q_fail(err, FP8Q_E_FORMAT, "imatrix", "%s: the GGUF header is broken", b->path);
+
     size_t data = (size_t)((b->at + align - 1) / align * align);
     if (data > b->len)
         data = b->len;
+
     b->at = table;
     for (uint64_t i = 0; i < n_tensors; i++) {
         take_tensor(b, &t);
@@ -243,6 +261,7 @@ static int read_dat(struct import *im, struct bytes *b, struct fp8q_error *err)
     uint64_t n = take_uint(b, 4);
     if (n == 0 || n > 100000)
         b->failed = true;
+
     for (uint64_t i = 0; i < n && !b->failed; i++) {
         uint64_t len = take_uint(b, 4);
         const char *name = (const char *)take(b, len);
@@ -250,14 +269,17 @@ static int read_dat(struct import *im, struct bytes *b, struct fp8q_error *err)
         const uint8_t *p = take(b, values * 4);
         if (!p || values == 0)
             break;
+
         struct entry *e;
         FP8Q_TRY(entry_of(im, name, (size_t)len, &e, err));
         if (!e || e->sumsq)
             continue;
+
         e->sumsq = p;
         e->width = values;
         e->count = (double)calls;
     }
+
     if (b->failed)
         return fp8q_fail(err, FP8Q_E_FORMAT, "imatrix",
                          "%s: neither a GGUF nor an imatrix .dat file", b->path);
@@ -271,21 +293,25 @@ static int check_entries(struct import *im, const char *path, struct fp8q_error 
     if (im->calib.n_sites == 0)
         return fp8q_fail(err, FP8Q_E_FORMAT, "imatrix", "%s: no statistics of a decoder's linears",
                          path);
+
     for (size_t i = 0; i < im->calib.n_sites; i++) {
         struct fp8q_calib_site *s = &im->calib.sites[i];
         const struct entry *e = &im->entries[i];
+
         if (!e->sumsq || !(e->count >= 0) || e->count > 9e15)
             return fp8q_fail(err, FP8Q_E_FORMAT, "imatrix", "%s: site \"%s\" lacks sums or counts",
                              path, s->name);
         if (e->count < 1)
             return fp8q_fail(err, FP8Q_E_EVIDENCE, "calibration-empty",
                              "%s: \"%s\" holds statistics of zero tokens", path, s->name);
+
         s->width = e->width;
         s->count[0] = (int64_t)e->count;
         s->has[FP8Q_CALIB_SUMSQ] = true;
         s->has[FP8Q_CALIB_SUM] = e->sum != NULL;
         if (e->count > (double)im->calib.meta.n_tokens)
             im->calib.meta.n_tokens = (uint64_t)e->count;
+
         for (uint64_t k = 0; k < e->width; k++) {
             float x = float_at(e->sumsq + 4 * k);
             if (!isfinite(x) || x < 0 || (e->sum && !isfinite(float_at(e->sum + 4 * k))))
@@ -313,19 +339,23 @@ int fp8q_calib_import(const char *path, const char *created, const char *out, bo
     struct import im = {.entries = NULL};
     char *data = NULL;
     size_t len;
+
     int status = fp8q_read_file(path, MAX_FILE, &data, &len, err);
     struct bytes b = {
         .path = path, .data = (const uint8_t *)data, .len = status == FP8Q_OK ? len : 0};
+
     if (status == FP8Q_OK)
         status = len >= 4 && memcmp(data, "GGUF", 4) == 0 ? read_gguf(&im, &b, err)
                                                           : read_dat(&im, &b, err);
     if (status == FP8Q_OK)
         status = check_entries(&im, path, err);
+
     snprintf(im.calib.meta.source, sizeof(im.calib.meta.source), "imatrix %.200s",
              fp8q_basename(path));
     snprintf(im.calib.meta.created, sizeof(im.calib.meta.created), "%s", created);
     if (status == FP8Q_OK)
         status = fp8q_calib_write(&im.calib, out, overwrite, get_array, &im, err);
+
     free(im.calib.sites);
     free(im.entries);
     free(data);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * rounding.c - decides and keeps the sites of error-compensated rounding.
+ * rounding.c - decides and keeps the linear inputs that GPTQ rounds for.
  */
 #include "calibration/rounding.h"
 
@@ -38,11 +38,13 @@ static int gather(struct fp8q_rounding *r, struct fp8q_error *err)
     r->sites = fp8q_array(ckpt->n_tensors, sizeof(*r->sites));
     if (!r->site_of || !r->sites)
         return fp8q_fail_nomem(err);
+
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
         struct fp8q_name buf;
         r->site_of[i] = SIZE_MAX;
         if (!takes_part(r->plan, i))
             continue;
+
         const char *name = fp8q_calib_site_of(ckpt->tensors[i].name, &buf);
         struct fp8q_rounding_site *s = find_site(r, name);
         if (!s) {
@@ -50,6 +52,7 @@ static int gather(struct fp8q_rounding *r, struct fp8q_error *err)
             snprintf(s->name, sizeof(s->name), "%s", name);
             s->n_cols = ckpt->tensors[i].shape[1];
         }
+
         r->site_of[i] = (size_t)(s - r->sites);
     }
     return FP8Q_OK;
@@ -61,27 +64,38 @@ static int decide_site(struct fp8q_rounding *r, size_t index, const char **names
                        const struct fp8q_json *decided, struct fp8q_error *err)
 {
     struct fp8q_rounding_site *s = &r->sites[index];
-    struct fp8q_site *site = NULL;
+    struct fp8q_hessian *hessian = NULL;
     size_t n = 0;
+
     for (size_t i = 0; i < r->plan->ckpt->n_tensors; i++)
         if (r->site_of[i] == index)
             names[n++] = r->plan->ckpt->tensors[i].name;
-    FP8Q_TRY(fp8q_site_create(&r->calib, names[0], s->n_cols, r->plan->threads, &site, err));
-    if (!site) {
+
+    FP8Q_TRY(fp8q_hessian_create(&r->calib, names[0], s->n_cols, r->plan->threads, &hessian, err));
+    if (!hessian) {
         r->n_without++;
         return FP8Q_OK;
     }
+
     int status = FP8Q_OK;
     if (decided) {
         s->compensated = fp8q_json_has_string(decided, s->name);
     } else {
-        status = fp8q_guard_run(site, r->plan->ckpt, names, n, r->plan->options.scale_fmt,
-                                r->kernel, r->gemm, r->plan->threads, &s->guard, err);
-        s->compensated = status == FP8Q_OK && fp8q_guard_helps(&s->guard);
+        struct fp8q_gptq_guard_job job = {.hessian = hessian,
+                                          .ckpt = r->plan->ckpt,
+                                          .names = names,
+                                          .n_names = n,
+                                          .fmt = r->plan->options.scale_fmt,
+                                          .kernel = r->kernel,
+                                          .gemm = r->gemm,
+                                          .n_threads = r->plan->threads};
+        status = fp8q_gptq_guard_run(&job, &s->guard, err);
+        s->compensated = status == FP8Q_OK && fp8q_gptq_helps(&s->guard);
     }
+
     r->n_compensated += s->compensated;
     r->n_plain += !s->compensated;
-    fp8q_site_destroy(site);
+    fp8q_hessian_destroy(hessian);
     return status;
 }
 
@@ -90,12 +104,14 @@ static int decide(struct fp8q_rounding *r, const struct fp8q_json *decided,
 {
     const char **names = fp8q_array(r->plan->ckpt->n_tensors, sizeof(*names));
     int status = names ? FP8Q_OK : fp8q_fail_nomem(err);
+
     for (size_t i = 0; i < r->n_sites && status == FP8Q_OK; i++) {
         status = fp8q_watch_check(watch, err);
         if (status == FP8Q_OK)
             status = decide_site(r, i, names, decided, err);
         fp8q_watch_report(watch, "guard", i + 1, r->n_sites, FP8Q_UNIT_STEPS);
     }
+
     free(names);
     return status;
 }
@@ -110,9 +126,11 @@ int fp8q_rounding_open(const struct fp8q_plan *plan, const char *path,
                                 .gemm = fp8q_gemm_select(kernel->name),
                                 .path = path,
                                 .lock = PTHREAD_MUTEX_INITIALIZER};
+
     FP8Q_TRY(fp8q_calib_open(path, &r->calib, err));
     FP8Q_TRY(fp8q_fingerprint(plan->ckpt, plan->threads, watch, &r->source_fingerprint, err));
     FP8Q_TRY(fp8q_calib_matches(&r->calib, r->source_fingerprint, err));
+
     FP8Q_TRY(gather(r, err));
     return decide(r, decided, watch, err);
 }
@@ -120,7 +138,7 @@ int fp8q_rounding_open(const struct fp8q_plan *plan, const char *path,
 void fp8q_rounding_close(struct fp8q_rounding *r)
 {
     for (size_t i = 0; i < r->n_sites; i++)
-        fp8q_site_destroy(r->sites[i].site);
+        fp8q_hessian_destroy(r->sites[i].hessian);
     free(r->sites);
     free(r->site_of);
     fp8q_calib_close(&r->calib);
@@ -134,29 +152,32 @@ void fp8q_rounding_close(struct fp8q_rounding *r)
 static void drop_idle(struct fp8q_rounding *r, const struct fp8q_rounding_site *keep)
 {
     for (size_t i = 0; i < r->n_sites; i++)
-        if (&r->sites[i] != keep && r->sites[i].users == 0 && r->sites[i].site) {
-            fp8q_site_destroy(r->sites[i].site);
-            r->sites[i].site = NULL;
+        if (&r->sites[i] != keep && r->sites[i].users == 0 && r->sites[i].hessian) {
+            fp8q_hessian_destroy(r->sites[i].hessian);
+            r->sites[i].hessian = NULL;
         }
 }
 
-int fp8q_rounding_acquire(struct fp8q_rounding *r, size_t source, const struct fp8q_site **site_out,
-                          struct fp8q_error *err)
+int fp8q_rounding_acquire(struct fp8q_rounding *r, size_t source,
+                          const struct fp8q_hessian **hessian_out, struct fp8q_error *err)
 {
-    *site_out = NULL;
+    *hessian_out = NULL;
     if (r->site_of[source] == SIZE_MAX || !r->sites[r->site_of[source]].compensated)
         return FP8Q_OK;
+
     struct fp8q_rounding_site *s = &r->sites[r->site_of[source]];
     int status = FP8Q_OK;
     pthread_mutex_lock(&r->lock);
-    if (!s->site) {
+
+    if (!s->hessian) {
         drop_idle(r, s);
-        status = fp8q_site_create(&r->calib, r->plan->ckpt->tensors[source].name, s->n_cols, 1,
-                                  &s->site, err);
+        status = fp8q_hessian_create(&r->calib, r->plan->ckpt->tensors[source].name, s->n_cols, 1,
+                                     &s->hessian, err);
     }
+
     if (status == FP8Q_OK)
         s->users++;
-    *site_out = s->site;
+    *hessian_out = s->hessian;
     pthread_mutex_unlock(&r->lock);
     return status;
 }
@@ -165,6 +186,7 @@ void fp8q_rounding_release(struct fp8q_rounding *r, size_t source)
 {
     if (r->site_of[source] == SIZE_MAX || !r->sites[r->site_of[source]].compensated)
         return;
+
     pthread_mutex_lock(&r->lock);
     r->sites[r->site_of[source]].users--;
     pthread_mutex_unlock(&r->lock);
@@ -179,10 +201,12 @@ int fp8q_rounding_json(const struct fp8q_rounding *r, struct fp8q_text *out, str
     fp8q_jsonw_string(&w, "method", "error-compensated");
     fp8q_jsonw_string(&w, "calibration", r->path);
     fp8q_jsonw_string(&w, "inputs_fingerprint", r->calib.meta.inputs_fingerprint);
+
     fp8q_jsonw_open(&w, "compensated", '[');
     for (size_t i = 0; i < r->n_sites; i++)
         if (r->sites[i].compensated)
             fp8q_jsonw_string(&w, NULL, r->sites[i].name);
+
     fp8q_jsonw_close(&w, ']');
     fp8q_jsonw_close(&w, '}');
     *out = w.text;

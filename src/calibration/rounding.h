@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * rounding.h - error-compensated rounding for a whole plan: which tensors, and the site of each
- * while it streams.
+ * rounding.h - GPTQ for a whole plan: which tensors, and the Hessian of each while it
+ * streams.
  *
- * Sites that share an input are decided together by the guard (compensate.h), before the first code
+ * Sites that share an input are decided together by the guard (gptq.h), before the first code
  * is written.
  */
 #ifndef FP8Q_ROUNDING_H
@@ -11,17 +11,17 @@
 
 #include <pthread.h>
 
-#include "calibration/compensate.h"
+#include "calibration/gptq.h"
 #include "plan/plan.h"
 
 /* Site of some tensors, loaded while stripes of them are under way.  */
 struct fp8q_rounding_site {
     char name[160];
-    struct fp8q_site *site; /* NULL: not loaded */
+    struct fp8q_hessian *hessian; /* NULL: not loaded */
     unsigned users;
     uint64_t n_cols;
     bool compensated; /* the guard's word */
-    struct fp8q_guard guard;
+    struct fp8q_gptq_error guard;
 };
 
 struct fp8q_rounding {
@@ -34,7 +34,7 @@ struct fp8q_rounding {
     size_t n_sites, n_compensated, n_plain, n_without;
     size_t *site_of; /* by source tensor: index in @sites, or SIZE_MAX */
     uint32_t source_fingerprint;
-    pthread_mutex_t lock; /* guards site and users of @sites */
+    pthread_mutex_t lock; /* guards hessian and users of @sites */
 };
 
 /* Opens the calibration file, checks that it is of the plan's source (FP8Q_E_EVIDENCE
@@ -47,10 +47,10 @@ int fp8q_rounding_open(const struct fp8q_plan *plan, const char *path,
                        struct fp8q_error *err);
 void fp8q_rounding_close(struct fp8q_rounding *rounding);
 
-/* The site that compensates source tensor @source, or NULL for plain rounding.  Pairs with
+/* The Hessian that compensates source tensor @source, or NULL for plain rounding.  Pairs with
  * _release().  */
 int fp8q_rounding_acquire(struct fp8q_rounding *rounding, size_t source,
-                          const struct fp8q_site **site_out, struct fp8q_error *err);
+                          const struct fp8q_hessian **hessian_out, struct fp8q_error *err);
 void fp8q_rounding_release(struct fp8q_rounding *rounding, size_t source);
 
 /* The manifest's "rounding": method, calibration file, and the names of compensated sites.  */

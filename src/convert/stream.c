@@ -434,7 +434,7 @@ static int open_stream(struct stream *s, struct fp8q_error *err)
     size_t scratch = 0;
     if (s->options->rounding) {
         s->memory_size += (size_t)(fp8q_plan_widest_row(plan) * FP8Q_BLOCK * 13 + 128);
-        scratch = fp8q_compensate_scratch();
+        scratch = fp8q_gptq_scratch();
     }
     s->memory_size = s->memory_size / 64 * 64;
     for (unsigned i = 0; i < s->n_workers; i++) {

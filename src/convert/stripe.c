@@ -251,12 +251,8 @@ static int block_scales(struct pass *p, float *scales, struct fp8q_error *err)
         for (size_t i = 0; i < n; i++)
             amax[i] = of_chunk[i] > amax[i] ? of_chunk[i] : amax[i];
     }
-    for (size_t i = 0; i < n; i++) {
-        float value;
-        if (!fp8q_amax_value(p->from, amax[i], &value))
-            return fail_nonfinite(p, err);
-        scales[i] = fp8q_scale(value, p->job->plan->options.scale_fmt);
-    }
+    if (!fp8q_block_scales(p->from, amax, n, p->job->plan->options.scale_fmt, scales))
+        return fail_nonfinite(p, err);
     return FP8Q_OK;
 }
 
@@ -297,8 +293,9 @@ static int encode_blocks(struct pass *p, const float *scales, struct fp8q_error 
         job->kernel->to_f32[p->from](p->wide, p->values, (size_t)(p->n_rows * p->n_cols));
         wide = p->wide;
     }
-    FP8Q_TRY(fp8q_compensate_stripe(job->site, job->kernel, job->gemm, wide, p->n_rows, p->n_cols,
-                                    scales, (uint8_t *)p->out, job->compensation, err));
+    struct fp8q_gptq_stripe stripe = {job->site, job->kernel, job->gemm, wide,
+                                      p->n_rows, p->n_cols,   scales,    job->compensation};
+    FP8Q_TRY(fp8q_gptq_encode(&stripe, (uint8_t *)p->out, err));
     return end_chunk(p, 0, p->n_rows, err);
 }
 

@@ -24,9 +24,9 @@ struct fp8q_stripe_job {
     const char *src_path, *dst_path;
     const struct fp8q_weights *weights; /* FP8 sources: how codes become values */
     float *scales;                      /* the piece's scales; this stripe fills its rows */
-    const struct fp8q_site *site;       /* NULL, or compensate rounding errors with it */
+    const struct fp8q_hessian *site;    /* NULL, or GPTQ with it */
     const struct fp8q_gemm *gemm;       /* with a site */
-    void *compensation;                 /* fp8q_compensate_scratch() bytes, with a site */
+    void *compensation;                 /* fp8q_gptq_scratch() bytes, with a site */
     float tensor_scale;                 /* FP8Q_SCHEME_TENSOR */
     char *memory;                       /* fp8q_stripe_need() bytes, or plan->stripe_bytes */
     size_t memory_size;

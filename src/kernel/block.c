@@ -91,6 +91,18 @@ void fp8q_stripe_amax(const struct fp8q_kernel *k, const struct fp8q_stripe *str
         }
 }
 
+bool fp8q_block_scales(enum fp8q_float from, const uint32_t *amax, size_t n,
+                       enum fp8q_scale_fmt fmt, float *scales_out)
+{
+    for (size_t i = 0; i < n; i++) {
+        float value;
+        if (!fp8q_amax_value(from, amax[i], &value))
+            return false;
+        scales_out[i] = fp8q_scale(value, fmt);
+    }
+    return true;
+}
+
 void fp8q_stripe_encode(const struct fp8q_kernel *k, const struct fp8q_stripe *stripe,
                         const float *scales, uint8_t *codes_out)
 {

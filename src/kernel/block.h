@@ -41,6 +41,9 @@ struct fp8q_stripe {
 /* amax bits per column block of 128 over all rows of the stripe: ceil(n_cols/128) values.  */
 void fp8q_stripe_amax(const struct fp8q_kernel *k, const struct fp8q_stripe *stripe,
                       uint32_t *amax_out);
+/* Scales of @n blocks from their amax bits; false if one of them is Inf or NaN.  */
+bool fp8q_block_scales(enum fp8q_float from, const uint32_t *amax, size_t n,
+                       enum fp8q_scale_fmt fmt, float *scales_out);
 /* codes for scales per column block of 128 (@scales: ceil(n_cols/128)).  */
 void fp8q_stripe_encode(const struct fp8q_kernel *k, const struct fp8q_stripe *stripe,
                         const float *scales, uint8_t *codes_out);

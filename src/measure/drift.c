@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calibration/compensate.h"
+#include "calibration/gptq.h"
 #include "base/mem.h"
 #include "base/pool.h"
 
@@ -176,7 +176,7 @@ static int compare_site(const struct fp8q_calib *old_calib, const struct fp8q_ca
 /* ---- codes that would change ----------------------------------------------------------------- */
 
 struct codes_job {
-    const struct fp8q_site *before, *after;
+    const struct fp8q_hessian *before, *after;
     const struct fp8q_weights *weights;
     const struct fp8q_kernel *kernel;
     const struct fp8q_gemm *gemm;
@@ -194,7 +194,7 @@ static int codes_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
              n_blocks = fp8q_ceil_div(n_cols, FP8Q_BLOCK);
     uint32_t n_rows = (uint32_t)(w->n_rows - row < FP8Q_BLOCK ? w->n_rows - row : FP8Q_BLOCK);
     uint8_t *scratch = job->areas + worker * job->area_size;
-    float *values = (float *)(void *)(scratch + (fp8q_compensate_scratch() + 63) / 64 * 64);
+    float *values = (float *)(void *)(scratch + (fp8q_gptq_scratch() + 63) / 64 * 64);
     float *raw = values + FP8Q_BLOCK * n_cols, *scales = raw + FP8Q_BLOCK * n_cols;
     uint32_t *amax = (uint32_t *)(void *)(scales + n_blocks);
     uint8_t *before = (uint8_t *)raw, *after = before + FP8Q_BLOCK * n_cols;
@@ -202,15 +202,14 @@ static int codes_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
     struct fp8q_stripe s = {
         .src = values, .from = FP8Q_FLOAT_F32, .n_rows = n_rows, .n_cols = n_cols};
     fp8q_stripe_amax(job->kernel, &s, amax);
-    for (uint64_t b = 0; b < n_blocks; b++) {
-        float value;
-        fp8q_amax_value(FP8Q_FLOAT_F32, amax[b], &value);
-        scales[b] = fp8q_scale(value, job->fmt);
-    }
-    FP8Q_TRY(fp8q_compensate_stripe(job->before, job->kernel, job->gemm, values, n_rows, n_cols,
-                                    scales, before, scratch, err));
-    FP8Q_TRY(fp8q_compensate_stripe(job->after, job->kernel, job->gemm, values, n_rows, n_cols,
-                                    scales, after, scratch, err));
+    if (!fp8q_block_scales(FP8Q_FLOAT_F32, amax, (size_t)n_blocks, job->fmt, scales))
+        return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite", "tensor \"%s\" holds NaN or Inf",
+                         w->tensor->name);
+    struct fp8q_gptq_stripe stripe = {job->before, job->kernel, job->gemm, values,
+                                      n_rows,      n_cols,      scales,    scratch};
+    FP8Q_TRY(fp8q_gptq_encode(&stripe, before, err));
+    stripe.hessian = job->after;
+    FP8Q_TRY(fp8q_gptq_encode(&stripe, after, err));
     for (uint64_t i = 0; i < n_rows * n_cols; i++)
         job->changed[task] += before[i] != after[i];
     return FP8Q_OK;
@@ -224,7 +223,7 @@ static int tensor_codes(struct codes_job *job, const struct fp8q_ckpt *ckpt, con
     uint64_t stripes = fp8q_ceil_div(weights.n_rows, FP8Q_BLOCK);
     job->weights = &weights;
     job->area_size =
-        (fp8q_compensate_scratch() + 63) / 64 * 64 +
+        (fp8q_gptq_scratch() + 63) / 64 * 64 +
         (2 * FP8Q_BLOCK * (size_t)weights.n_cols + 2 * (size_t)weights.n_cols) * sizeof(float);
     job->area_size = (job->area_size + 63) / 64 * 64;
     job->areas = fp8q_array(n_threads, job->area_size);
@@ -247,11 +246,11 @@ static int site_codes(const struct fp8q_calib *old_calib, const struct fp8q_cali
                       const struct fp8q_ckpt *ckpt, struct codes_job *job, unsigned n_threads,
                       struct fp8q_drift_site *out, struct fp8q_error *err)
 {
-    struct fp8q_site *before = NULL, *after = NULL;
+    struct fp8q_hessian *before = NULL, *after = NULL;
     uint64_t width = fp8q_calib_find(old_calib, out->name)->width;
-    int status = fp8q_site_create(old_calib, out->name, width, n_threads, &before, err);
+    int status = fp8q_hessian_create(old_calib, out->name, width, n_threads, &before, err);
     if (status == FP8Q_OK)
-        status = fp8q_site_create(new_calib, out->name, width, n_threads, &after, err);
+        status = fp8q_hessian_create(new_calib, out->name, width, n_threads, &after, err);
     job->before = before;
     job->after = after;
     bool both = before && after;
@@ -266,8 +265,8 @@ static int site_codes(const struct fp8q_calib *old_calib, const struct fp8q_cali
     }
     if (both)
         out->codes_changed = out->n_codes ? out->codes_changed / (double)out->n_codes : NAN;
-    fp8q_site_destroy(before);
-    fp8q_site_destroy(after);
+    fp8q_hessian_destroy(before);
+    fp8q_hessian_destroy(after);
     return status;
 }
 

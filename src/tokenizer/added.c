@@ -27,7 +27,10 @@ static int compare_tokens(const void *a, const void *b)
 static void sort_tokens(struct fp8q_added *added)
 {
     size_t kept = 0;
+
     qsort(added->tokens, added->count, sizeof(*added->tokens), compare_tokens);
+
+    /* Equal texts lie side by side now, the first of the file in front: the others go.  */
     for (size_t i = 0; i < added->count; i++) {
         struct fp8q_added_token *t = &added->tokens[i];
         added->first_byte[(unsigned char)t->text[0]] = true;
@@ -37,6 +40,7 @@ static void sort_tokens(struct fp8q_added *added)
         else
             added->tokens[kept++] = *t;
     }
+
     added->count = kept;
 }
 
@@ -52,8 +56,10 @@ static int add_token(struct fp8q_added *added, const struct fp8q_json *item, con
         .lstrip = fp8q_json_bool(fp8q_json_get(item, "lstrip"), false),
         .rstrip = fp8q_json_bool(fp8q_json_get(item, "rstrip"), false),
     };
+
     if (!t->text)
         return fp8q_fail_nomem(err);
+
     memcpy(t->text, text, len);
     added->count++;
     return FP8Q_OK;
@@ -66,16 +72,19 @@ static int read_token(struct fp8q_added_sets *sets, const struct fp8q_json *item
     struct fp8q_shown shown;
     const char *text = fp8q_json_string(fp8q_json_get(item, "content"), NULL);
     uint64_t id;
+
     if (!text || !fp8q_json_uint(fp8q_json_get(item, "id"), &id) || id > INT32_MAX)
         return fp8q_fail(err, FP8Q_E_FORMAT, "tokenizer-added",
                          "%s: an added token lacks \"content\" or an \"id\" from 0 to 2^31-1",
                          what);
     if (!*text)
         return FP8Q_OK;
+
     if (fp8q_json_bool(fp8q_json_get(item, "single_word"), false))
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "tokenizer-kind",
                          "%s: added token \"%s\" sets \"single_word\", which is not supported",
                          what, fp8q_show(&shown, text));
+
     int32_t in_vocab = fp8q_bpe_find(bpe, text, strlen(text));
     if (in_vocab >= 0 && in_vocab != (int32_t)id)
         return fp8q_fail(err, FP8Q_E_FORMAT, "tokenizer-added",
@@ -83,13 +92,18 @@ static int read_token(struct fp8q_added_sets *sets, const struct fp8q_json *item
                          fp8q_show(&shown, text), (unsigned long long)id, in_vocab);
     if ((int32_t)id > sets->max_id)
         sets->max_id = (int32_t)id;
+
+    /* The library looks for such tokens after normalisation, so they are normalised as the text
+     * will be.  */
     if (!fp8q_json_bool(fp8q_json_get(item, "normalized"), true))
         return add_token(&sets->raw, item, text, strlen(text), (int32_t)id, err);
+
     const char *normal;
     size_t len;
     char *owned;
     FP8Q_TRY(fp8q_normalize(pre, text, strlen(text), &normal, &len, &owned, err));
     int status = len ? add_token(&sets->normalized, item, normal, len, (int32_t)id, err) : FP8Q_OK;
+
     free(owned);
     return status;
 }
@@ -99,9 +113,11 @@ int fp8q_added_init(struct fp8q_added_sets *sets, const struct fp8q_json *list,
                     const char *what, struct fp8q_error *err)
 {
     size_t count = fp8q_json_count(list);
+
     *sets = (struct fp8q_added_sets){.max_id = -1};
     sets->raw.tokens = fp8q_array(count, sizeof(*sets->raw.tokens));
     sets->normalized.tokens = fp8q_array(count, sizeof(*sets->normalized.tokens));
+
     int status = sets->raw.tokens && sets->normalized.tokens ? FP8Q_OK : fp8q_fail_nomem(err);
     for (const struct fp8q_json *item = fp8q_json_first(list); item && status == FP8Q_OK;
          item = fp8q_json_next(item))
@@ -110,6 +126,7 @@ int fp8q_added_init(struct fp8q_added_sets *sets, const struct fp8q_json *list,
         fp8q_added_reset(sets);
         return status;
     }
+
     sort_tokens(&sets->raw);
     sort_tokens(&sets->normalized);
     return FP8Q_OK;
@@ -175,6 +192,7 @@ static size_t white_before(const char *text, size_t floor, size_t at)
     while (at > floor) {
         size_t start = at - 1;
         uint32_t cp;
+
         while (start > floor && ((unsigned char)text[start] & 0xC0) == 0x80)
             start--;
         if (fp8q_utf8_decode(text + start, at - start, &cp) == 0 || !is_white(cp))
@@ -204,6 +222,7 @@ const struct fp8q_added_token *fp8q_added_next(const struct fp8q_added *added, c
         const struct fp8q_added_token *t = longest_at(added, text + i, len - i);
         if (!t)
             continue;
+
         *begin_out = t->lstrip ? white_before(text, from, i) : i;
         *end_out = t->rstrip ? white_after(text, len, i + t->len) : i + t->len;
         return t;

@@ -16,19 +16,6 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-int fp8q_ids_add(struct fp8q_ids *ids, int32_t id, struct fp8q_error *err)
-{
-    FP8Q_TRY(fp8q_grow(&ids->items, ids->count, &ids->cap, sizeof(*ids->items), err));
-    ids->items[ids->count++] = id;
-    return FP8Q_OK;
-}
-
-void fp8q_ids_reset(struct fp8q_ids *ids)
-{
-    free(ids->items);
-    *ids = (struct fp8q_ids){0};
-}
-
 void fp8q_bpe_scratch_reset(struct fp8q_bpe_scratch *scratch)
 {
     free(scratch->symbols);
@@ -49,8 +36,10 @@ static int heap_push(struct fp8q_bpe_scratch *s, struct fp8q_bpe_candidate item,
 {
     FP8Q_TRY(fp8q_grow(&s->heap, s->heap_len, &s->heap_cap, sizeof(*s->heap), err));
     size_t i = s->heap_len++;
+
     for (; i > 0 && goes_before(&item, &s->heap[(i - 1) / 2]); i = (i - 1) / 2)
         s->heap[i] = s->heap[(i - 1) / 2];
+
     s->heap[i] = item;
     return FP8Q_OK;
 }
@@ -86,8 +75,10 @@ static int add_candidate(const struct fp8q_bpe *bpe, struct fp8q_bpe_scratch *s,
 {
     if (pos < 0 || s->symbols[pos].next < 0)
         return FP8Q_OK;
+
     const struct fp8q_bpe_merge *m =
         find_merge(bpe, s->symbols[pos].id, s->symbols[s->symbols[pos].next].id);
+
     if (!m)
         return FP8Q_OK;
     return heap_push(s, (struct fp8q_bpe_candidate){m->rank, pos, m->merged}, err);
@@ -100,15 +91,18 @@ static int32_t load_symbols(const struct fp8q_bpe *bpe, struct fp8q_bpe_symbol *
 {
     int32_t n = 0;
     bool after_unk = false;
+
     for (size_t i = 0; i < len; i++) {
         int32_t id = bpe->byte_ids[(unsigned char)piece[i]];
         bool unknown = id < 0;
         if (unknown && (bpe->unk < 0 || (after_unk && bpe->fuse_unk)))
             continue;
+
         after_unk = unknown;
         symbols[n] = (struct fp8q_bpe_symbol){unknown ? bpe->unk : id, n - 1, n + 1};
         n++;
     }
+
     if (n > 0)
         symbols[n - 1].next = -1;
     return n;
@@ -118,22 +112,28 @@ static int merge_all(const struct fp8q_bpe *bpe, struct fp8q_bpe_scratch *s, int
                      struct fp8q_error *err)
 {
     s->heap_len = 0;
+
     for (int32_t i = 0; i + 1 < n; i++)
         FP8Q_TRY(add_candidate(bpe, s, i, err));
+
     while (s->heap_len > 0) {
         struct fp8q_bpe_candidate top = heap_pop(s);
         struct fp8q_bpe_symbol *left = &s->symbols[top.pos];
         if (left->id < 0 || left->next < 0)
             continue;
+
         struct fp8q_bpe_symbol *right = &s->symbols[left->next];
         const struct fp8q_bpe_merge *m = find_merge(bpe, left->id, right->id);
         if (!m || m->merged != top.merged)
             continue; /* made before a neighbour changed */
+
+        /* The right symbol goes; both pairs that the new symbol is part of are new.  */
         left->id = top.merged;
         left->next = right->next;
         right->id = -1;
         if (left->next >= 0)
             s->symbols[left->next].prev = top.pos;
+
         FP8Q_TRY(add_candidate(bpe, s, left->prev, err));
         FP8Q_TRY(add_candidate(bpe, s, top.pos, err));
     }
@@ -146,6 +146,8 @@ static int make_room(void *items, size_t *cap, size_t n, size_t size, struct fp8
     void *old;
     if (n <= *cap)
         return FP8Q_OK;
+
+    /* @items points to a typed pointer; its bytes go through a void pointer.  */
     memcpy(&old, items, sizeof(old));
     free(old);
     void *fresh = fp8q_array(n + n / 2, size);
@@ -159,8 +161,10 @@ static int find_whole(const struct fp8q_bpe *bpe, struct fp8q_bpe_scratch *s, co
 {
     FP8Q_TRY(make_room(&s->mapped, &s->mapped_cap, 2 * len, 1, err));
     size_t n = 0;
+
     for (size_t i = 0; i < len; i++)
         n += fp8q_utf8_encode(s->mapped + n, fp8q_byte_to_char((unsigned char)piece[i]));
+
     *id_out = fp8q_bpe_find(bpe, s->mapped, n);
     return FP8Q_OK;
 }
@@ -170,11 +174,15 @@ int fp8q_bpe_encode(const struct fp8q_bpe *bpe, struct fp8q_bpe_scratch *scratch
 {
     if (len == 1 && bpe->byte_ids[(unsigned char)piece[0]] >= 0)
         return fp8q_ids_add(ids, bpe->byte_ids[(unsigned char)piece[0]], err);
+
     if (len > INT32_MAX / 2)
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "text-piece",
                          "text: one word of %zu bytes is more than this tokenizer takes", len);
+
+    /* Llama 3 takes a word that is a token whole, even where no merges lead to it.  */
     if (bpe->ignore_merges) {
         int32_t id;
+
         FP8Q_TRY(find_whole(bpe, scratch, piece, len, &id, err));
         if (id >= 0)
             return fp8q_ids_add(ids, id, err);
@@ -183,6 +191,7 @@ int fp8q_bpe_encode(const struct fp8q_bpe *bpe, struct fp8q_bpe_scratch *scratch
         make_room(&scratch->symbols, &scratch->symbols_cap, len, sizeof(*scratch->symbols), err));
     int32_t n = load_symbols(bpe, scratch->symbols, piece, len);
     FP8Q_TRY(merge_all(bpe, scratch, n, err));
+
     for (int32_t i = n > 0 ? 0 : -1; i >= 0; i = scratch->symbols[i].next)
         FP8Q_TRY(fp8q_ids_add(ids, scratch->symbols[i].id, err));
     return FP8Q_OK;

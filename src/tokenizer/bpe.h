@@ -7,7 +7,7 @@
 #define FP8Q_BPE_H
 
 #include "format/json.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/ids.h"
 
 /* A token's text as the file spells it (bytes mapped to printable characters), in bpe->arena.  */
 struct fp8q_bpe_token {

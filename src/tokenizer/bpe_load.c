@@ -54,12 +54,15 @@ static int load_vocab(struct fp8q_bpe *bpe, const struct fp8q_json *vocab, const
 {
     struct fp8q_shown shown;
     size_t count = fp8q_json_count(vocab), bytes = 0, used = 0;
+
     if (!fp8q_json_is_object(vocab) || count == 0 || count > MAX_TOKENS)
         return fp8q_fail(err, FP8Q_E_FORMAT, "tokenizer-vocab",
                          "%s: \"model.vocab\" is not an object with 1 to %u tokens", what,
                          MAX_TOKENS);
+
     for (const struct fp8q_json *m = fp8q_json_first(vocab); m; m = fp8q_json_next(m))
         bytes += strlen(fp8q_json_key(m));
+
     bpe->n_slots = table_size(count);
     bpe->tokens = fp8q_array(bpe->n_slots, sizeof(*bpe->tokens));
     bpe->arena = fp8q_array(bytes, 1);
@@ -67,14 +70,17 @@ static int load_vocab(struct fp8q_bpe *bpe, const struct fp8q_json *vocab, const
         return fp8q_fail_nomem(err);
     for (size_t i = 0; i < bpe->n_slots; i++)
         bpe->tokens[i].id = -1;
+
     for (const struct fp8q_json *m = fp8q_json_first(vocab); m; m = fp8q_json_next(m)) {
         const char *text = fp8q_json_key(m);
         size_t len = strlen(text);
         uint64_t id;
+
         if (!fp8q_json_uint(m, &id) || id > INT32_MAX)
             return fp8q_fail(err, FP8Q_E_FORMAT, "tokenizer-vocab",
                              "%s: token \"%s\" has an id that is no integer from 0 to 2^31-1", what,
                              fp8q_show(&shown, text));
+
         struct fp8q_bpe_token *t = token_slot(bpe, text, len);
         memcpy(bpe->arena + used, text, len);
         *t = (struct fp8q_bpe_token){used, (uint32_t)len, (int32_t)id};
@@ -82,7 +88,9 @@ static int load_vocab(struct fp8q_bpe *bpe, const struct fp8q_json *vocab, const
         if ((int32_t)id > bpe->max_id)
             bpe->max_id = (int32_t)id;
     }
+
     bpe->n_tokens = count;
+
     for (unsigned byte = 0; byte < 256; byte++) {
         char text[4];
         size_t len = fp8q_utf8_encode(text, fp8q_byte_to_char(byte));
@@ -97,21 +105,27 @@ static bool split_merge(const struct fp8q_json *merge, const char *parts[2], siz
     const char *text = fp8q_json_string(merge, NULL);
     if (text) {
         const char *space = strchr(text, ' ');
+
         if (!space || strchr(space + 1, ' '))
             return false;
+
         parts[0] = text;
         lens[0] = (size_t)(space - text);
         parts[1] = space + 1;
         lens[1] = strlen(parts[1]);
         return true;
     }
+
     if (!fp8q_json_is_array(merge) || fp8q_json_count(merge) != 2)
         return false;
+
     const struct fp8q_json *first = fp8q_json_first(merge);
     parts[0] = fp8q_json_string(first, NULL);
     parts[1] = fp8q_json_string(fp8q_json_next(first), NULL);
+
     if (!parts[0] || !parts[1])
         return false;
+
     lens[0] = strlen(parts[0]);
     lens[1] = strlen(parts[1]);
     return true;
@@ -123,22 +137,27 @@ static int add_merge(struct fp8q_bpe *bpe, const struct fp8q_json *merge, uint32
     struct fp8q_shown shown[2];
     const char *parts[2];
     size_t lens[2];
+
     if (!split_merge(merge, parts, lens))
         return fp8q_fail(err, FP8Q_E_FORMAT, "tokenizer-merge",
                          "%s: merge %u is neither \"A B\" nor [\"A\", \"B\"]", what, rank);
+
     joined->len = 0;
     fp8q_text_add(joined, parts[0], lens[0]);
     fp8q_text_add(joined, parts[1], lens[1]);
     FP8Q_TRY(fp8q_text_status(joined, err));
+
     int32_t left = fp8q_bpe_find(bpe, parts[0], lens[0]);
     int32_t right = fp8q_bpe_find(bpe, parts[1], lens[1]);
     int32_t merged = fp8q_bpe_find(bpe, joined->data ? joined->data : "", joined->len);
+
     if (left < 0 || right < 0 || merged < 0)
         return fp8q_fail(err, FP8Q_E_FORMAT, "tokenizer-merge",
                          "%s: merge %u of \"%s\" and \"%s\": a part or the result is not in the "
                          "vocabulary",
                          what, rank, fp8q_show_n(&shown[0], parts[0], lens[0]),
                          fp8q_show_n(&shown[1], parts[1], lens[1]));
+
     size_t i = fp8q_pair_slot(left, right, bpe->n_merge_slots);
     while (bpe->merges[i].left != -1 &&
            (bpe->merges[i].left != left || bpe->merges[i].right != right))
@@ -152,22 +171,28 @@ static int load_merges(struct fp8q_bpe *bpe, const struct fp8q_json *merges, con
                        struct fp8q_error *err)
 {
     size_t count = fp8q_json_count(merges);
+
     if (!fp8q_json_is_array(merges) || count > MAX_TOKENS)
         return fp8q_fail(err, FP8Q_E_FORMAT, "tokenizer-merge",
                          "%s: \"model.merges\" is not an array of at most %u merges", what,
                          MAX_TOKENS);
+
     bpe->n_merge_slots = table_size(count);
     bpe->merges = fp8q_array(bpe->n_merge_slots, sizeof(*bpe->merges));
     if (!bpe->merges)
         return fp8q_fail_nomem(err);
     for (size_t i = 0; i < bpe->n_merge_slots; i++)
         bpe->merges[i].left = -1;
+
+    /* The rank of a merge is its place in the list.  */
     struct fp8q_text joined = {0};
     uint32_t rank = 0;
     int status = FP8Q_OK;
+
     for (const struct fp8q_json *m = fp8q_json_first(merges); m && status == FP8Q_OK;
          m = fp8q_json_next(m))
         status = add_merge(bpe, m, rank++, &joined, what, err);
+
     fp8q_text_reset(&joined);
     return status;
 }
@@ -181,12 +206,14 @@ static int check_settings(const struct fp8q_json *model, const char *what, struc
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "tokenizer-kind",
                          "%s: model type \"%s\"; only byte-level BPE is supported", what,
                          fp8q_show(&shown, type));
+
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (size_t i = 0; i < 2; i++)
         if (*fp8q_json_string(fp8q_json_get(model, affixes[i]), ""))
             return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "tokenizer-kind",
                              "%s: \"model.%s\" is not empty; only byte-level BPE is supported",
                              what, affixes[i]);
+
     if (fp8q_json_number(fp8q_json_get(model, "dropout"), 0) != 0)
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "tokenizer-kind",
                          "%s: \"model.dropout\" is set, so ids would be random", what);
@@ -200,6 +227,7 @@ static int check_byte_fallback(const struct fp8q_bpe *bpe, const struct fp8q_jso
 {
     if (!fp8q_json_bool(fp8q_json_get(model, "byte_fallback"), false))
         return FP8Q_OK;
+
     for (unsigned byte = 0; byte < 256; byte++) {
         char text[4], name[8];
         fp8q_utf8_encode(text, fp8q_byte_to_char(byte));
@@ -220,6 +248,7 @@ static int load_model(struct fp8q_bpe *bpe, const struct fp8q_json *model, const
     FP8Q_TRY(load_vocab(bpe, fp8q_json_get(model, "vocab"), what, err));
     FP8Q_TRY(check_byte_fallback(bpe, model, what, err));
     FP8Q_TRY(load_merges(bpe, fp8q_json_get(model, "merges"), what, err));
+
     const char *unk = fp8q_json_string(fp8q_json_get(model, "unk_token"), NULL);
     bpe->unk = unk ? fp8q_bpe_find(bpe, unk, strlen(unk)) : -1;
     if (unk && bpe->unk < 0) {
@@ -228,6 +257,7 @@ static int load_model(struct fp8q_bpe *bpe, const struct fp8q_json *model, const
                          "%s: unknown token \"%s\" is not in the vocabulary", what,
                          fp8q_show(&shown, unk));
     }
+
     bpe->fuse_unk = fp8q_json_bool(fp8q_json_get(model, "fuse_unk"), false);
     bpe->ignore_merges = fp8q_json_bool(fp8q_json_get(model, "ignore_merges"), false);
     return FP8Q_OK;

@@ -41,6 +41,7 @@ static void rewrite_spaces(const char *pattern, size_t len, struct fp8q_text *ou
                 fp8q_text_add(out, pattern + i - 1, 2);
             continue;
         }
+
         if (pattern[i] == '[')
             in_class = true;
         else if (pattern[i] == ']')
@@ -56,19 +57,23 @@ static int compile(const char *pattern, uint32_t flags, const char *what, void *
     struct fp8q_shown shown;
     int error;
     size_t at;
+
     if (flags & PCRE2_LITERAL)
         fp8q_text_puts(&text, pattern);
     else
         rewrite_spaces(pattern, strlen(pattern), &text);
+
     int status = fp8q_text_status(&text, err);
     if (status != FP8Q_OK) {
         fp8q_text_reset(&text);
         return status;
     }
+
     pcre2_code *code =
         pcre2_compile((PCRE2_SPTR)(text.data ? text.data : ""), text.len,
                       flags | PCRE2_UTF | (flags ? 0 : PCRE2_UCP), &error, &at, NULL);
     fp8q_text_reset(&text);
+
     if (!code) {
         PCRE2_UCHAR reason[128];
         pcre2_get_error_message(error, reason, sizeof(reason));
@@ -76,6 +81,7 @@ static int compile(const char *pattern, uint32_t flags, const char *what, void *
                          "%s: pre-tokenizer pattern \"%s\": %s", what, fp8q_show(&shown, pattern),
                          (const char *)reason);
     }
+
     pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* without it matching is slower, not different */
     *code_out = code;
     return FP8Q_OK;
@@ -87,6 +93,7 @@ static int add_split(struct fp8q_pretokenizer *pre, const char *pattern, uint32_
     if (pre->n_splits == FP8Q_MAX_SPLITS)
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "tokenizer-kind",
                          "%s: more than %d pre-tokenizers in sequence", what, FP8Q_MAX_SPLITS);
+
     FP8Q_TRY(compile(pattern, flags, what, &pre->splits[pre->n_splits].code, err));
     pre->n_splits++;
     return FP8Q_OK;
@@ -112,13 +119,17 @@ static int add_split_step(struct fp8q_pretokenizer *pre, const struct fp8q_json 
     const char *regex = fp8q_json_string(fp8q_json_get(pattern, "Regex"), NULL);
     const char *literal = fp8q_json_string(fp8q_json_get(pattern, "String"), NULL);
     const char *behavior = fp8q_json_string(fp8q_json_get(step, "behavior"), "");
+
     bool invert = fp8q_json_bool(fp8q_json_get(step, "invert"), false);
     bool removed = strcmp(behavior, "Removed") == 0;
+
     if (!regex && !literal)
         return fp8q_fail(err, FP8Q_E_FORMAT, "tokenizer-pattern",
                          "%s: a Split pre-tokenizer has neither \"Regex\" nor \"String\"", what);
+
     if (!removed && strcmp(behavior, "Isolated") != 0)
         return unsupported(what, "Split behavior", behavior, err);
+
     FP8Q_TRY(add_split(pre, regex ? regex : literal, regex ? 0 : PCRE2_LITERAL, what, err));
     pre->splits[pre->n_splits - 1].drop_matches = removed && !invert;
     pre->splits[pre->n_splits - 1].drop_gaps = removed && invert;
@@ -156,6 +167,7 @@ static int read_pre_tokenizer(struct fp8q_pretokenizer *pre, const struct fp8q_j
     const struct fp8q_json *value = fp8q_json_get(root, "pre_tokenizer");
     if (strcmp(fp8q_json_string(fp8q_json_get(value, "type"), ""), "Sequence") != 0)
         return add_step(pre, value, true, what, err);
+
     const struct fp8q_json *step = fp8q_json_first(fp8q_json_get(value, "pretokenizers"));
     if (!step)
         return unsupported(what, "pre-tokenizer", "empty Sequence", err);
@@ -182,6 +194,7 @@ static int read_normalizer(struct fp8q_pretokenizer *pre, const struct fp8q_json
         return FP8Q_OK;
     if (strcmp(fp8q_json_string(fp8q_json_get(value, "type"), ""), "Sequence") != 0)
         return add_normalizer(pre, value, what, err);
+
     const struct fp8q_json *item = fp8q_json_first(fp8q_json_get(value, "normalizers"));
     for (; item; item = fp8q_json_next(item))
         FP8Q_TRY(add_normalizer(pre, item, what, err));
@@ -191,10 +204,12 @@ static int read_normalizer(struct fp8q_pretokenizer *pre, const struct fp8q_json
 int fp8q_pretokenizer_init(struct fp8q_pretokenizer *pre, const struct fp8q_json *root,
                            const char *what, struct fp8q_error *err)
 {
+
     *pre = (struct fp8q_pretokenizer){0};
     int status = read_normalizer(pre, root, what, err);
     if (status == FP8Q_OK)
         status = read_pre_tokenizer(pre, root, what, err);
+
     if (status != FP8Q_OK)
         fp8q_pretokenizer_reset(pre);
     return status;
@@ -223,11 +238,13 @@ int fp8q_normalize(const struct fp8q_pretokenizer *pre, const char *text, size_t
                    const char **text_out, size_t *len_out, char **owned_out, struct fp8q_error *err)
 {
     utf8proc_uint8_t *result = NULL;
+
     *text_out = text;
     *len_out = len;
     *owned_out = NULL;
     if (!pre->nfc || is_plainly_nfc(text, len))
         return FP8Q_OK;
+
     utf8proc_ssize_t n = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)len,
                                       &result, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     if (n == UTF8PROC_ERROR_NOMEM)
@@ -235,6 +252,7 @@ int fp8q_normalize(const struct fp8q_pretokenizer *pre, const char *text, size_t
     if (n < 0)
         return fp8q_fail(err, FP8Q_E_FORMAT, "text-nfc", "text: normalisation failed: %s",
                          utf8proc_errmsg(n));
+
     *text_out = *owned_out = (char *)result;
     *len_out = (size_t)n;
     return FP8Q_OK;
@@ -247,14 +265,17 @@ int fp8q_splitter_init(struct fp8q_splitter *splitter, const struct fp8q_pretoke
 {
     *splitter = (struct fp8q_splitter){.pre = pre, .context = pcre2_match_context_create(NULL)};
     bool failed = !splitter->context;
+
     for (size_t i = 0; i < pre->n_splits; i++) {
         splitter->match[i] = pcre2_match_data_create(1, NULL);
         failed = failed || !splitter->match[i];
     }
+
     if (failed) {
         fp8q_splitter_reset(splitter);
         return fp8q_fail_nomem(err);
     }
+
     pcre2_set_heap_limit(splitter->context, 256 * 1024); /* KiB */
     return FP8Q_OK;
 }
@@ -279,15 +300,18 @@ static int next_match(struct fp8q_splitter *s, size_t step, const char *text, si
 {
     const pcre2_code *code = s->pre->splits[step].code;
     PCRE2_SPTR subject = (PCRE2_SPTR)text;
+
     int n = pcre2_match(code, subject, len, from, PCRE2_NO_UTF_CHECK, s->match[step], s->context);
     if (n == PCRE2_ERROR_JIT_STACKLIMIT) /* a run too long for the machine stack */
         n = pcre2_match(code, subject, len, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->match[step],
                         s->context);
+
     *found_out = n >= 0;
     if (n >= 0 || n == PCRE2_ERROR_NOMATCH)
         return FP8Q_OK;
     if (n == PCRE2_ERROR_NOMEMORY)
         return fp8q_fail_nomem(err);
+
     PCRE2_UCHAR reason[128];
     pcre2_get_error_message(n, reason, sizeof(reason));
     return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "tokenizer-pattern",
@@ -301,27 +325,34 @@ static int split(const struct split_run *run, size_t step, const char *text, siz
     const struct fp8q_pretokenizer *pre = run->splitter->pre;
     if (len == 0)
         return FP8Q_OK;
+
     if (step == pre->n_splits)
         return run->piece(run->ctx, text, len, err);
+
     const size_t *span = pcre2_get_ovector_pointer(run->splitter->match[step]);
     size_t done = 0, from = 0;
+
     while (from <= len) {
         bool found;
         FP8Q_TRY(next_match(run->splitter, step, text, len, from, &found, err));
         if (!found)
             break;
+
         size_t begin = span[0], end = span[1];
         if (begin < done || end < begin) /* \K in the pattern */
             return unsupported("text", "pattern", "with \\K", err);
+
         if (!pre->splits[step].drop_gaps)
             FP8Q_TRY(split(run, step + 1, text + done, begin - done, err));
         if (!pre->splits[step].drop_matches)
             FP8Q_TRY(split(run, step + 1, text + begin, end - begin, err));
+
         done = from = end;
         if (begin == end) /* an empty match: look on behind the next character */
             while (++from < len && ((unsigned char)text[from] & 0xC0) == 0x80)
                 ;
     }
+
     if (pre->splits[step].drop_gaps)
         return FP8Q_OK;
     return split(run, step + 1, text + done, len - done, err);

@@ -33,6 +33,7 @@ static int load(struct fp8q_tokenizer *t, const struct fp8q_json *root, const ch
     const struct fp8q_json *model = fp8q_json_get(root, "model");
     if (!fp8q_json_is_object(model))
         return fp8q_fail(err, FP8Q_E_FORMAT, "tokenizer-format", "%s: no \"model\" object", what);
+
     FP8Q_TRY(fp8q_bpe_init(&t->bpe, model, what, err));
     FP8Q_TRY(fp8q_pretokenizer_init(&t->pre, root, what, err));
     return fp8q_added_init(&t->added, fp8q_json_get(root, "added_tokens"), &t->bpe, &t->pre, what,
@@ -45,9 +46,11 @@ int fp8q_tokenizer_parse(const char *json, size_t len, const char *what,
     struct fp8q_json *root;
     *tokenizer_out = NULL;
     FP8Q_TRY(fp8q_json_parse(json, len, 0, what, &root, err));
+
     struct fp8q_tokenizer *t = fp8q_array(1, sizeof(*t));
     int status = t ? load(t, root, what, err) : fp8q_fail_nomem(err);
     fp8q_json_free(root);
+
     if (status == FP8Q_OK)
         *tokenizer_out = t;
     else
@@ -63,9 +66,11 @@ int fp8q_tokenizer_open(const char *dir, struct fp8q_tokenizer **tokenizer_out,
     *tokenizer_out = NULL;
     if (!path)
         return fp8q_fail_nomem(err);
+
     int status = fp8q_read_file(path, MAX_FILE_BYTES, &text, &len, err);
     if (status == FP8Q_OK)
         status = fp8q_tokenizer_parse(text, len, path, tokenizer_out, err);
+
     free(text);
     free(path);
     return status;
@@ -98,6 +103,8 @@ static size_t broken_part(const unsigned char *text, size_t len)
                   : lead >= 0xE0 && lead <= 0xEF ? 3
                   : lead >= 0xF0 && lead <= 0xF4 ? 4
                                                  : 1;
+
+    /* The second byte of some leads has a narrower range: no overlong forms, no surrogates.  */
     if (lead == 0xE0)
         low = 0xA0;
     else if (lead == 0xED)
@@ -106,6 +113,7 @@ static size_t broken_part(const unsigned char *text, size_t len)
         low = 0x90;
     else if (lead == 0xF4)
         high = 0x8F;
+
     size_t n = 1;
     for (; n < want && n < len && text[n] >= low && text[n] <= high; n++) {
         low = 0x80;
@@ -119,9 +127,11 @@ static int repair(const char *text, size_t len, const char **text_out, size_t *l
                   struct fp8q_text *owned, struct fp8q_error *err)
 {
     size_t plain = 0; /* start of what is not yet copied */
+
     for (size_t i = 0; i < len;) {
         uint32_t cp;
         size_t n = (unsigned char)text[i] < 0x80 ? 1 : fp8q_utf8_decode(text + i, len - i, &cp);
+
         if (n == 0) {
             fp8q_text_add(owned, text + plain, i - plain);
             fp8q_text_add(owned, "\xEF\xBF\xBD", 3);
@@ -130,6 +140,7 @@ static int repair(const char *text, size_t len, const char **text_out, size_t *l
         }
         i += n;
     }
+
     *text_out = text;
     *len_out = len;
     if (plain == 0)
@@ -157,12 +168,14 @@ static int cut_added(struct encoding *e, const struct fp8q_added *added, const c
 {
     const struct fp8q_added_token *t;
     size_t from = 0, begin, end;
+
     while ((t = fp8q_added_next(added, text, len, from, &begin, &end))) {
         if (begin > from)
             FP8Q_TRY(plain(e, text + from, begin - from, err));
         FP8Q_TRY(fp8q_ids_add(e->ids, t->id, err));
         from = end;
     }
+
     return from < len ? plain(e, text + from, len - from, err) : FP8Q_OK;
 }
 
@@ -184,8 +197,10 @@ static int encode_unnormalized(struct encoding *e, const char *text, size_t len,
     size_t normal_len;
     char *owned;
     FP8Q_TRY(fp8q_normalize(&e->tokenizer->pre, text, len, &normal, &normal_len, &owned, err));
+
     int status =
         cut_added(e, &e->tokenizer->added.normalized, normal, normal_len, encode_plain, err);
+
     free(owned);
     return status;
 }
@@ -195,10 +210,13 @@ int fp8q_tokenizer_encode(const struct fp8q_tokenizer *tokenizer, const char *te
 {
     struct encoding e = {.tokenizer = tokenizer, .ids = ids};
     struct fp8q_text repaired = {0};
+
     FP8Q_TRY(fp8q_splitter_init(&e.splitter, &tokenizer->pre, err));
+
     int status = repair(text, len, &text, &len, &repaired, err);
     if (status == FP8Q_OK)
         status = cut_added(&e, &tokenizer->added.raw, text, len, encode_unnormalized, err);
+
     fp8q_text_reset(&repaired);
     fp8q_bpe_scratch_reset(&e.scratch);
     fp8q_splitter_reset(&e.splitter);

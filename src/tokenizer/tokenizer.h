@@ -9,17 +9,9 @@
 #ifndef FP8Q_TOKENIZER_H
 #define FP8Q_TOKENIZER_H
 
-#include "base/error.h"
+#include "tokenizer/ids.h"
 
 struct fp8q_tokenizer;
-
-/* Growing list of token ids.  Zero it to start; free with fp8q_ids_reset().  */
-struct fp8q_ids {
-    int32_t *items;
-    size_t count, cap;
-};
-int fp8q_ids_add(struct fp8q_ids *ids, int32_t id, struct fp8q_error *err);
-void fp8q_ids_reset(struct fp8q_ids *ids);
 
 /* Reads @dir/tokenizer.json.  FP8Q_E_IO if there is none; FP8Q_E_FORMAT if it is broken;
  * FP8Q_E_UNSUPPORTED if it is another kind.  On failure *@tokenizer_out is NULL.  */

@@ -313,7 +313,7 @@ static int derive_compensated(struct check *c, const struct fp8q_piece *p, const
                               uint64_t rank, const struct worker *w, float *wide, void *scratch,
                               struct fp8q_error *err)
 {
-    const struct fp8q_site *site;
+    const struct fp8q_hessian *site;
     const float *values = (const float *)(const void *)v->values;
     uint64_t grid_cols = fp8q_ceil_div(p->n_cols, FP8Q_BLOCK);
     const float *scales = w->output.scales + v->row / FP8Q_BLOCK * grid_cols;
@@ -322,8 +322,9 @@ static int derive_compensated(struct check *c, const struct fp8q_piece *p, const
         values = wide;
     }
     FP8Q_TRY(fp8q_rounding_acquire(&c->rounding, p->source, &site, err));
-    int status = fp8q_compensate_stripe(site, c->options->kernel, c->rounding.gemm, values,
-                                        v->n_rows, v->n_cols, scales, v->again, scratch, err);
+    struct fp8q_gptq_stripe stripe = {site,      c->options->kernel, c->rounding.gemm, values,
+                                      v->n_rows, v->n_cols,          scales,           scratch};
+    int status = fp8q_gptq_encode(&stripe, v->again, err);
     fp8q_rounding_release(&c->rounding, p->source);
     if (status == FP8Q_OK && memcmp(v->again, v->codes, (size_t)(v->n_rows * v->n_cols)) != 0)
         note(c, &c->codes, rank, c->plan->tensors[p->output].name,
@@ -549,7 +550,7 @@ static int open_check(struct check *c, struct fp8q_error *err)
     uint64_t bytes = plan->stripe_bytes + 3 * FP8Q_COPY_BYTES;
     FP8Q_TRY(open_rounding(c, err));
     if (c->derives)
-        bytes += fp8q_plan_widest_row(plan) * FP8Q_BLOCK * 14 + fp8q_compensate_scratch() + 256;
+        bytes += fp8q_plan_widest_row(plan) * FP8Q_BLOCK * 14 + fp8q_gptq_scratch() + 256;
     for (unsigned i = 0; i < threads; i++) {
         c->workers[i].piece = SIZE_MAX;
         if (bytes > SIZE_MAX ||

@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-#include "calibration/compensate.h"
+#include "calibration/gptq.h"
 #include "base/io.h"
 #include "base/path.h"
 #include "base/dir.h"
@@ -100,21 +100,21 @@ struct rounding {
 };
 
 /* The prepared site of tensor @t, or NULL for plain rounding.  */
-static struct fp8q_site *open_site(struct rounding *how, const struct fp8q_ckpt *src,
-                                   const struct fp8q_tensor *t)
+static struct fp8q_hessian *open_site(struct rounding *how, const struct fp8q_ckpt *src,
+                                      const struct fp8q_tensor *t)
 {
     static const char *const last[] = {"q_proj",  "k_proj", "v_proj",   "gate_proj",
                                        "up_proj", "o_proj", "down_proj"};
     struct fp8q_error err = {0};
-    struct fp8q_site *site;
+    struct fp8q_hessian *site;
     struct fp8q_name name;
-    struct fp8q_guard sums;
+    struct fp8q_gptq_error sums;
     char texts[3][200];
     const char *mates[3] = {texts[0], texts[1], texts[2]};
     size_t n = 0;
     if (how->calib.n_sites == 0)
         return NULL;
-    assert_ok(fp8q_site_create(&how->calib, t->name, t->shape[1], how->n_threads, &site, &err),
+    assert_ok(fp8q_hessian_create(&how->calib, t->name, t->shape[1], how->n_threads, &site, &err),
               &err);
     if (!site || !how->use_guard)
         return site;
@@ -127,15 +127,15 @@ static struct fp8q_site *open_site(struct rounding *how, const struct fp8q_ckpt 
         if (strcmp(fp8q_calib_site_of(text, &other), name.text) == 0)
             memcpy(texts[n++], text, sizeof(text));
     }
-    assert_ok(fp8q_guard_run(site, src, mates, n, how->fmt, how->kernel, how->gemm, how->n_threads,
-                             &sums, &err),
-              &err);
+    struct fp8q_gptq_guard_job job = {site,     src,         mates,     n,
+                                      how->fmt, how->kernel, how->gemm, how->n_threads};
+    assert_ok(fp8q_gptq_guard_run(&job, &sums, &err), &err);
     bool first = strncmp(t->name, name.text, strlen(name.text)) == 0;
     how->counts.sites += first;
-    if (fp8q_guard_helps(&sums))
+    if (fp8q_gptq_helps(&sums))
         return site;
     how->counts.kept_plain += first;
-    fp8q_site_destroy(site);
+    fp8q_hessian_destroy(site);
     return NULL;
 }
 
@@ -144,8 +144,8 @@ static void encode(const struct fp8q_ckpt *src, const struct fp8q_tensor *t, str
                    uint8_t **codes_out, float **scales_out)
 {
     const struct fp8q_kernel *kernel = how->kernel;
-    struct fp8q_site *site = open_site(how, src, t);
-    void *scratch = malloc(fp8q_compensate_scratch());
+    struct fp8q_hessian *site = open_site(how, src, t);
+    void *scratch = malloc(fp8q_gptq_scratch());
     struct fp8q_weights w;
     struct fp8q_error err = {0};
     assert_ok(fp8q_weights_open(src, t->name, &w, &err), &err);
@@ -165,15 +165,13 @@ static void encode(const struct fp8q_ckpt *src, const struct fp8q_tensor *t, str
                                      .n_cols = n_cols};
         float *row_scales = scales + row / 128 * grid_cols;
         fp8q_stripe_amax(kernel, &stripe, amax);
-        for (uint64_t c = 0; c < grid_cols; c++) {
-            float value;
-            assert_true(fp8q_amax_value(FP8Q_FLOAT_F32, amax[c], &value));
-            row_scales[c] = fp8q_scale(value, how->fmt);
-        }
+        assert_true(
+            fp8q_block_scales(FP8Q_FLOAT_F32, amax, (size_t)grid_cols, how->fmt, row_scales));
         if (site)
-            assert_ok(fp8q_compensate_stripe(site, kernel, how->gemm, stripe.src, stripe.n_rows,
-                                             n_cols, row_scales, codes + row * n_cols, scratch,
-                                             &err),
+            assert_ok(fp8q_gptq_encode(&(struct fp8q_gptq_stripe){site, kernel, how->gemm,
+                                                                  stripe.src, stripe.n_rows, n_cols,
+                                                                  row_scales, scratch},
+                                       codes + row * n_cols, &err),
                       &err);
         else
             fp8q_stripe_encode(kernel, &stripe, row_scales, codes + row * n_cols);
@@ -182,7 +180,7 @@ static void encode(const struct fp8q_ckpt *src, const struct fp8q_tensor *t, str
     free(raw);
     free(amax);
     free(scratch);
-    fp8q_site_destroy(site);
+    fp8q_hessian_destroy(site);
     fp8q_weights_reset(&w);
     *codes_out = codes;
     *scales_out = scales;

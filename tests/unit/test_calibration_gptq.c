@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_calibration_gptq.c - error-compensated rounding on synthetic correlated inputs: against a
+ * test_calibration_gptq.c - GPTQ on synthetic correlated inputs: against a
  * plain implementation of GPTQ in F64, its effect, its guard, and what must not change the codes.
  */
 #include "support/support.h"
 
 #include <math.h>
 
-#include "calibration/compensate.h"
+#include "calibration/gptq.h"
 #include "support/fp8_checkpoint.h"
 #include "base/path.h"
 
@@ -95,25 +95,32 @@ static void free_fixture(struct fixture *f)
     free(f->w);
 }
 
-static struct fp8q_site *make_site(const struct fixture *f, const char *tensor, unsigned n_threads)
+static struct fp8q_hessian *make_site(const struct fixture *f, const char *tensor,
+                                      unsigned n_threads)
 {
     struct fp8q_error err = {0};
-    struct fp8q_site *site;
-    assert_ok(fp8q_site_create(&f->calib, tensor, f->n_cols, n_threads, &site, &err), &err);
+    struct fp8q_hessian *site;
+    assert_ok(fp8q_hessian_create(&f->calib, tensor, f->n_cols, n_threads, &site, &err), &err);
     assert_non_null(site);
     return site;
 }
 
-static uint8_t *codes_of(const struct fixture *f, const struct fp8q_site *site, const char *kernel,
-                         uint32_t n_rows)
+static uint8_t *codes_of(const struct fixture *f, const struct fp8q_hessian *site,
+                         const char *kernel, uint32_t n_rows)
 {
     struct fp8q_error err = {0};
     uint8_t *codes = malloc(n_rows * f->n_cols);
-    void *scratch = malloc(fp8q_compensate_scratch());
+    void *scratch = malloc(fp8q_gptq_scratch());
     assert_true(codes && scratch);
-    assert_ok(fp8q_compensate_stripe(site, fp8q_kernel_select(kernel), fp8q_gemm_select(kernel),
-                                     f->w, n_rows, f->n_cols, f->scales, codes, scratch, &err),
-              &err);
+    struct fp8q_gptq_stripe stripe = {site,
+                                      fp8q_kernel_select(kernel),
+                                      fp8q_gemm_select(kernel),
+                                      f->w,
+                                      n_rows,
+                                      f->n_cols,
+                                      f->scales,
+                                      scratch};
+    assert_ok(fp8q_gptq_encode(&stripe, codes, &err), &err);
     free(scratch);
     return codes;
 }
@@ -198,7 +205,7 @@ static void codes_are_those_of_the_paper(void **state)
     (void)state;
     struct fixture f;
     make_fixture(&f, 200, 0.9, 0.85, 250); /* a ragged second block */
-    struct fp8q_site *site = make_site(&f, "model.layers.0.self_attn.q_proj.weight", 1);
+    struct fp8q_hessian *site = make_site(&f, "model.layers.0.self_attn.q_proj.weight", 1);
     uint8_t *codes = codes_of(&f, site, NULL, 128), *expected = malloc(128 * f.n_cols);
     size_t different = 0;
     assert_non_null(expected);
@@ -210,7 +217,7 @@ static void codes_are_those_of_the_paper(void **state)
         different += codes[i] != expected[i];
     if (different > 128 * f.n_cols / 200)
         fail_msg("%zu of %zu codes differ", different, (size_t)(128 * f.n_cols));
-    fp8q_site_destroy(site);
+    fp8q_hessian_destroy(site);
     free(codes);
     free(expected);
     free_fixture(&f);
@@ -224,8 +231,8 @@ static void nothing_but_the_inputs_changes_the_codes(void **state)
     (void)state;
     struct fixture f;
     make_fixture(&f, 384, 0.9, 0.9, 250);
-    struct fp8q_site *one = make_site(&f, "model.layers.0.self_attn.k_proj.weight", 1);
-    struct fp8q_site *many = make_site(&f, "model.layers.0.self_attn.v_proj.weight", 7);
+    struct fp8q_hessian *one = make_site(&f, "model.layers.0.self_attn.k_proj.weight", 1);
+    struct fp8q_hessian *many = make_site(&f, "model.layers.0.self_attn.v_proj.weight", 7);
     uint8_t *expected = codes_of(&f, one, "scalar", 128);
     for (size_t i = 0; fp8q_kernels[i]; i++) {
         if (!fp8q_kernels[i]->usable())
@@ -239,20 +246,21 @@ static void nothing_but_the_inputs_changes_the_codes(void **state)
     assert_memory_equal(few, expected, 5 * f.n_cols);
     free(few);
     free(expected);
-    fp8q_site_destroy(one);
-    fp8q_site_destroy(many);
+    fp8q_hessian_destroy(one);
+    fp8q_hessian_destroy(many);
     free_fixture(&f);
 }
 
-static struct fp8q_guard guard_of(const struct fixture *f, const struct fp8q_site *site)
+static struct fp8q_gptq_error guard_of(const struct fixture *f, const struct fp8q_hessian *site)
 {
     struct fp8q_error err = {0};
-    struct fp8q_guard sums;
-    void *scratch = malloc(fp8q_compensate_scratch());
+    struct fp8q_gptq_error sums;
+    void *scratch = malloc(fp8q_gptq_scratch());
     assert_non_null(scratch);
-    assert_ok(fp8q_guard_stripe(site, fp8q_kernel_select(NULL), fp8q_gemm_select(NULL), f->w, 128,
-                                f->n_cols, f->scales, scratch, &sums, &err),
-              &err);
+    struct fp8q_gptq_stripe stripe = {
+        site,   fp8q_kernel_select(NULL), fp8q_gemm_select(NULL), f->w, 128, f->n_cols, f->scales,
+        scratch};
+    assert_ok(fp8q_gptq_guard(&stripe, &sums, &err), &err);
     free(scratch);
     return sums;
 }
@@ -262,7 +270,7 @@ static void the_output_error_falls_and_the_weight_error_rises(void **state)
     (void)state;
     struct fixture f;
     make_fixture(&f, 256, 0.9, 0.9, 250);
-    struct fp8q_site *site = make_site(&f, "model.layers.0.self_attn.q_proj.weight", 2);
+    struct fp8q_hessian *site = make_site(&f, "model.layers.0.self_attn.q_proj.weight", 2);
     uint8_t *codes = codes_of(&f, site, NULL, 128);
     double plain = 0, compensated = 0, out_plain = 0, out_compensated = 0, d[2][128];
     for (size_t b = 0; b < 2; b++)
@@ -285,11 +293,11 @@ static void the_output_error_falls_and_the_weight_error_rises(void **state)
     assert_true(out_compensated < 0.5 * out_plain);
     /* The guard's sums are these errors, with codes from the fitted part alone (equal moments here
      * but for size).  */
-    struct fp8q_guard sums = guard_of(&f, site);
+    struct fp8q_gptq_error sums = guard_of(&f, site);
     assert_true(fabs(sums.plain / out_plain - 1) < 1e-4);
     assert_true(fabs(sums.compensated / out_compensated - 1) < 0.05);
-    assert_true(fp8q_guard_helps(&sums));
-    fp8q_site_destroy(site);
+    assert_true(fp8q_gptq_helps(&sums));
+    fp8q_hessian_destroy(site);
     free(codes);
     free_fixture(&f);
 }
@@ -299,16 +307,16 @@ static void the_guard_refuses_what_does_not_carry_over(void **state)
     (void)state;
     struct fixture f;
     make_fixture(&f, 256, 0.9, -0.9, 250); /* held-out tokens have the opposite correlation */
-    struct fp8q_site *site = make_site(&f, "model.layers.0.self_attn.q_proj.weight", 2);
-    struct fp8q_guard sums = guard_of(&f, site);
-    assert_false(fp8q_guard_helps(&sums));
-    fp8q_site_destroy(site);
+    struct fp8q_hessian *site = make_site(&f, "model.layers.0.self_attn.q_proj.weight", 2);
+    struct fp8q_gptq_error sums = guard_of(&f, site);
+    assert_false(fp8q_gptq_helps(&sums));
+    fp8q_hessian_destroy(site);
     free_fixture(&f);
     make_fixture(&f, 256, 0.9, 0, 0); /* nothing was held out */
     site = make_site(&f, "model.layers.0.self_attn.q_proj.weight", 2);
     sums = guard_of(&f, site);
-    assert_false(fp8q_guard_helps(&sums));
-    fp8q_site_destroy(site);
+    assert_false(fp8q_gptq_helps(&sums));
+    fp8q_hessian_destroy(site);
     free_fixture(&f);
 }
 
@@ -319,11 +327,11 @@ static void without_correlation_rounding_is_plain(void **state)
     for (int dead = 0; dead < 2; dead++) {
         struct fixture f;
         make_fixture(&f, 256, dead ? NAN : 0, dead ? NAN : 0, 250);
-        struct fp8q_site *site = make_site(&f, "model.layers.0.self_attn.q_proj.weight", 1);
+        struct fp8q_hessian *site = make_site(&f, "model.layers.0.self_attn.q_proj.weight", 1);
         uint8_t *codes = codes_of(&f, site, NULL, 128);
         for (size_t i = 0; i < 128 * f.n_cols; i++)
             assert_int_equal(codes[i], fp8q_e4m3_from_f32(f.w[i] / f.scales[i % f.n_cols / 128]));
-        fp8q_site_destroy(site);
+        fp8q_hessian_destroy(site);
         free(codes);
         free_fixture(&f);
     }
@@ -334,15 +342,15 @@ static void sites_that_do_not_fit(void **state)
     (void)state;
     struct fp8q_error err = {0};
     struct fixture f;
-    struct fp8q_site *site;
+    struct fp8q_hessian *site;
     make_fixture(&f, 256, 0.5, 0.5, 250);
-    assert_ok(
-        fp8q_site_create(&f.calib, "model.layers.1.self_attn.q_proj.weight", 256, 1, &site, &err),
-        &err);
+    assert_ok(fp8q_hessian_create(&f.calib, "model.layers.1.self_attn.q_proj.weight", 256, 1, &site,
+                                  &err),
+              &err);
     assert_null(site);
-    assert_failed(
-        fp8q_site_create(&f.calib, "model.layers.0.self_attn.q_proj.weight", 384, 1, &site, &err),
-        FP8Q_E_EVIDENCE, &err, "256 channels");
+    assert_failed(fp8q_hessian_create(&f.calib, "model.layers.0.self_attn.q_proj.weight", 384, 1,
+                                      &site, &err),
+                  FP8Q_E_EVIDENCE, &err, "256 channels");
     free_fixture(&f);
 }
 
@@ -353,23 +361,30 @@ static void the_guard_on_disk_is_deterministic(void **state)
     (void)state;
     struct fp8q_error err = {0};
     struct fixture f;
-    struct fp8q_guard one, many;
+    struct fp8q_gptq_error one, many;
     struct fp8q_ckpt *ckpt;
     static const char *const names[] = {"model.layers.0.self_attn.q_proj.weight",
                                         "model.layers.0.self_attn.k_proj.weight",
                                         "model.layers.0.self_attn.v_proj.weight"};
     make_fixture(&f, 256, 0.9, 0.9, 250);
     assert_ok(fp8q_ckpt_open(data_path("checkpoints/llama-untied"), &ckpt, NULL, &err), &err);
-    struct fp8q_site *site = make_site(&f, names[0], 2);
-    assert_ok(fp8q_guard_run(site, ckpt, names, 3, FP8Q_SCALE_F32, fp8q_kernel_select("scalar"),
-                             &fp8q_gemm_scalar, 1, &one, &err),
-              &err);
-    assert_ok(fp8q_guard_run(site, ckpt, names, 3, FP8Q_SCALE_F32, fp8q_kernel_select(NULL),
-                             fp8q_gemm_select(NULL), 4, &many, &err),
-              &err);
+    struct fp8q_hessian *site = make_site(&f, names[0], 2);
+    struct fp8q_gptq_guard_job job = {.hessian = site,
+                                      .ckpt = ckpt,
+                                      .names = names,
+                                      .n_names = 3,
+                                      .fmt = FP8Q_SCALE_F32,
+                                      .kernel = fp8q_kernel_select("scalar"),
+                                      .gemm = &fp8q_gemm_scalar,
+                                      .n_threads = 1};
+    assert_ok(fp8q_gptq_guard_run(&job, &one, &err), &err);
+    job.kernel = fp8q_kernel_select(NULL);
+    job.gemm = fp8q_gemm_select(NULL);
+    job.n_threads = 4;
+    assert_ok(fp8q_gptq_guard_run(&job, &many, &err), &err);
     assert_memory_equal(&one, &many, sizeof(one));
-    assert_true(one.plain > 0 && fp8q_guard_helps(&one));
-    fp8q_site_destroy(site);
+    assert_true(one.plain > 0 && fp8q_gptq_helps(&one));
+    fp8q_hessian_destroy(site);
     fp8q_ckpt_close(ckpt);
     free_fixture(&f);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * site.c - from second moments to the factors of error compensation, in F64, one block at a time.
+ * hessian.c - from second moments to the factors of GPTQ, in F64, one block at a time.
  *
  * GPTQ needs the upper factor U of the inverse, inv(H) = U^T U.  Splitting H = R R^T with R upper
  * triangular (a Cholesky from the last row up) gives U = inv(R) without inverting H.
  */
-#include "calibration/site.h"
+#include "calibration/hessian.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -75,21 +75,25 @@ static void invert_rows(const double *r, size_t n, double *u, float *factors)
 static void prepare(const float *h, size_t n, uint8_t *order, float *factors, double *work)
 {
     double mean = 0, *u = work + n * n;
+
     choose_order(h, n, order);
+
     for (size_t i = 0; i < n; i++)
         mean += (double)h[i * FP8Q_BLOCK + i] / (double)n;
+
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < n; j++)
             work[i * n + j] =
                 (double)h[order[i] * FP8Q_BLOCK + order[j]] * (i == j ? 1.0 : 1.0 - SHRINKAGE) +
                 (i == j ? DAMPING * mean : 0.0);
+
     memset(factors, 0, FP8Q_MOMENTS * sizeof(*factors));
     if (mean > 0 && factor_from_below(work, n))
         invert_rows(work, n, u, factors);
 }
 
 struct job {
-    struct fp8q_site *site;
+    struct fp8q_hessian *hessian;
     float *fit;
     double *work; /* a worker's */
 };
@@ -99,13 +103,16 @@ struct job {
 static int block_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
 {
     const struct job *job = ctx;
-    struct fp8q_site_block *block = &job->site->blocks[task];
+    struct fp8q_hessian_block *block = &job->hessian->blocks[task];
     double *work = job->work + worker * WORK_DOUBLES;
     float *fit = job->fit + task * FP8Q_MOMENTS;
-    size_t n = (size_t)(job->site->n_cols - task * FP8Q_BLOCK);
+    size_t n = (size_t)(job->hessian->n_cols - task * FP8Q_BLOCK);
     (void)err;
+
     n = n < FP8Q_BLOCK ? n : FP8Q_BLOCK;
     prepare(fit, n, block->order_fit, block->factors_fit, work);
+
+    /* The factors with which the output is written use what was held out too.  */
     for (size_t i = 0; i < FP8Q_MOMENTS; i++)
         fit[i] += block->held[i];
     prepare(fit, n, block->order, block->factors, work);
@@ -115,26 +122,43 @@ static int block_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
 static int read_moments(const struct fp8q_calib *calib, const struct fp8q_calib_site *stats,
                         struct job *job, struct fp8q_error *err)
 {
-    size_t n = job->site->n_blocks;
+    size_t n = job->hessian->n_blocks;
     float *held = fp8q_array(n * FP8Q_MOMENTS, sizeof(*held));
     if (!held)
         return fp8q_fail_nomem(err);
+
     int status = fp8q_calib_read(calib, stats, FP8Q_CALIB_HBLK, job->fit, err);
     if (status == FP8Q_OK)
         status = fp8q_calib_read(calib, stats, FP8Q_CALIB_HELD, held, err);
     for (size_t b = 0; b < n && status == FP8Q_OK; b++)
-        memcpy(job->site->blocks[b].held, held + b * FP8Q_MOMENTS, FP8Q_MOMENTS * sizeof(*held));
+        memcpy(job->hessian->blocks[b].held, held + b * FP8Q_MOMENTS, FP8Q_MOMENTS * sizeof(*held));
+
     free(held);
     return status;
 }
 
-int fp8q_site_create(const struct fp8q_calib *calib, const char *tensor_name, uint64_t n_cols,
-                     unsigned n_threads, struct fp8q_site **site_out, struct fp8q_error *err)
+static int prepare_all(const struct fp8q_calib *calib, const struct fp8q_calib_site *stats,
+                       unsigned n_threads, struct job *job, struct fp8q_error *err)
+{
+    struct fp8q_hessian *hessian = job->hessian;
+    hessian->blocks = fp8q_array(hessian->n_blocks, sizeof(*hessian->blocks));
+    job->fit = fp8q_array(hessian->n_blocks * FP8Q_MOMENTS, sizeof(*job->fit));
+    job->work = fp8q_array(n_threads * WORK_DOUBLES, sizeof(*job->work));
+    if (!hessian->blocks || !job->fit || !job->work)
+        return fp8q_fail_nomem(err);
+
+    FP8Q_TRY(read_moments(calib, stats, job, err));
+    return fp8q_pool_run(NULL, n_threads, hessian->n_blocks, block_task, job, err);
+}
+
+int fp8q_hessian_create(const struct fp8q_calib *calib, const char *tensor_name, uint64_t n_cols,
+                        unsigned n_threads, struct fp8q_hessian **hessian_out,
+                        struct fp8q_error *err)
 {
     struct fp8q_name name;
     const struct fp8q_calib_site *stats =
         fp8q_calib_find(calib, fp8q_calib_site_of(tensor_name, &name));
-    *site_out = NULL;
+    *hessian_out = NULL;
     if (!stats || !stats->has[FP8Q_CALIB_HBLK] || fp8q_calib_is_noise(calib))
         return FP8Q_OK;
     if (stats->width != n_cols)
@@ -143,33 +167,27 @@ int fp8q_site_create(const struct fp8q_calib *calib, const char *tensor_name, ui
             "%s: \"%s\" holds statistics of %llu channels, the weight has %llu columns",
             calib->file->path, name.text, (unsigned long long)stats->width,
             (unsigned long long)n_cols);
-    struct fp8q_site *site = calloc(1, sizeof(*site));
-    if (!site)
+
+    struct fp8q_hessian *hessian = calloc(1, sizeof(*hessian));
+    if (!hessian)
         return fp8q_fail_nomem(err);
-    n_threads = n_threads ? n_threads : 1;
-    site->n_cols = n_cols;
-    site->n_blocks = (size_t)fp8q_ceil_div(n_cols, FP8Q_BLOCK);
-    site->blocks = fp8q_array(site->n_blocks, sizeof(*site->blocks));
-    struct job job = {.site = site};
-    job.fit = fp8q_array(site->n_blocks * FP8Q_MOMENTS, sizeof(*job.fit));
-    job.work = fp8q_array(n_threads * WORK_DOUBLES, sizeof(*job.work));
-    int status = site->blocks && job.fit && job.work ? FP8Q_OK : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK)
-        status = read_moments(calib, stats, &job, err);
-    if (status == FP8Q_OK)
-        status = fp8q_pool_run(NULL, n_threads, site->n_blocks, block_task, &job, err);
+    hessian->n_cols = n_cols;
+    hessian->n_blocks = (size_t)fp8q_ceil_div(n_cols, FP8Q_BLOCK);
+
+    struct job job = {.hessian = hessian};
+    int status = prepare_all(calib, stats, n_threads ? n_threads : 1, &job, err);
     free(job.fit);
     free(job.work);
     if (status == FP8Q_OK)
-        *site_out = site;
+        *hessian_out = hessian;
     else
-        fp8q_site_destroy(site);
+        fp8q_hessian_destroy(hessian);
     return status;
 }
 
-void fp8q_site_destroy(struct fp8q_site *site)
+void fp8q_hessian_destroy(struct fp8q_hessian *hessian)
 {
-    if (site)
-        free(site->blocks);
-    free(site);
+    if (hessian)
+        free(hessian->blocks);
+    free(hessian);
 }

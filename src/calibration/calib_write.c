@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * calib_write.c - writes calibration files, one array after another, so that memory holds one.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/dir.h"
+#include "base/io.h"
+#include "base/mem.h"
+#include "calibration/internal.h"
+
+struct writer {
+    const struct fp8q_calib *calib;
+    struct fp8q_st_tensor *tensors;
+    char (*names)[192];
+    uint64_t (*shapes)[3];
+    size_t n;
+    uint64_t at;
+    int fd;
+    const char *path;
+};
+
+static void add_tensor(struct writer *w, const struct fp8q_calib_site *s, const char *field,
+                       enum fp8q_dtype dtype, uint32_t ndim, uint64_t a, uint64_t b, uint64_t c)
+{
+    size_t i = w->n++;
+    snprintf(w->names[i], sizeof(w->names[i]), "%s.%s", s->name, field);
+    w->shapes[i][0] = a;
+    w->shapes[i][1] = b;
+    w->shapes[i][2] = c;
+
+    uint64_t size = a * (ndim > 1 ? b : 1) * (ndim > 2 ? c : 1) * (fp8q_dtype_bits(dtype) / 8);
+    w->tensors[i] = (struct fp8q_st_tensor){.name = w->names[i],
+                                            .shape = w->shapes[i],
+                                            .ndim = ndim,
+                                            .dtype = dtype,
+                                            .begin = w->at,
+                                            .end = w->at + size};
+    w->at += size;
+}
+
+/* Integers of all sites first, so that everything is aligned.  */
+static void list_tensors(struct writer *w)
+{
+    for (size_t i = 0; i < w->calib->n_sites; i++) {
+        const struct fp8q_calib_site *s = &w->calib->sites[i];
+        add_tensor(w, s, "count", FP8Q_I64, 1, s->n_groups, 0, 0);
+        if (s->has[FP8Q_CALIB_HBLK])
+            add_tensor(w, s, "hblk_count", FP8Q_I64, 1, 2, 0, 0);
+        if (s->has_hist)
+            add_tensor(w, s, "amax_hist", FP8Q_I64, 1, FP8Q_HIST_BINS, 0, 0);
+    }
+
+    for (size_t i = 0; i < w->calib->n_sites; i++) {
+        const struct fp8q_calib_site *s = &w->calib->sites[i];
+        uint64_t blocks = fp8q_ceil_div(s->width, FP8Q_BLOCK);
+        for (int a = 0; a < FP8Q_CALIB_N_ARRAYS; a++)
+            if (s->has[a] && a < FP8Q_CALIB_HBLK)
+                add_tensor(w, s, fp8q_calib_array_names[a], FP8Q_F32, 2, s->n_groups, s->width, 0);
+            else if (s->has[a])
+                add_tensor(w, s, fp8q_calib_array_names[a], FP8Q_F32, 3, blocks, FP8Q_BLOCK,
+                           FP8Q_BLOCK);
+    }
+}
+
+static int put(struct writer *w, const void *data, uint64_t size, struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_pwrite(w->fd, data, (size_t)size, w->at, w->path, err));
+    w->at += size;
+    return FP8Q_OK;
+}
+
+static int put_header(struct writer *w, struct fp8q_error *err)
+{
+    const struct fp8q_calib_meta *m = &w->calib->meta;
+    char n_samples[32], n_tokens[32], nll_sum[32], nll_tokens[32], vocab[32];
+    snprintf(nll_sum, sizeof(nll_sum), "%.9g", m->nll_sum);
+    snprintf(nll_tokens, sizeof(nll_tokens), "%llu", (unsigned long long)m->nll_tokens);
+    snprintf(vocab, sizeof(vocab), "%llu", (unsigned long long)m->vocab);
+    snprintf(n_samples, sizeof(n_samples), "%llu", (unsigned long long)m->n_samples);
+    snprintf(n_tokens, sizeof(n_tokens), "%llu", (unsigned long long)m->n_tokens);
+
+    const char *const pairs[][2] = {
+        {"format", FP8Q_CALIB_FORMAT},
+        {"tool", "fp8q " FP8Q_VERSION},
+        {"created", m->created},
+        {"source", m->source},
+        {"source_fingerprint", m->source_fingerprint},
+        {"dataset", m->dataset},
+        {"inputs_fingerprint", m->inputs_fingerprint},
+        {"n_samples", n_samples},
+        {"n_tokens", n_tokens},
+        {"nll_sum", nll_sum},
+        {"nll_tokens", nll_tokens},
+        {"vocab", vocab},
+    };
+
+    struct fp8q_st_pair metadata[sizeof(pairs) / sizeof(*pairs)];
+    size_t n = sizeof(pairs) / sizeof(*pairs);
+    for (size_t i = 0; i < n; i++)
+        metadata[i] = (struct fp8q_st_pair){pairs[i][0], pairs[i][1], strlen(pairs[i][0]),
+                                            strlen(pairs[i][1])};
+
+    struct fp8q_text header = {0};
+    int status = fp8q_st_emit(w->tensors, w->n, metadata, n, 0, &header, err);
+    w->at = 0;
+    if (status == FP8Q_OK)
+        status = put(w, header.data, header.len, err);
+    fp8q_text_reset(&header);
+    return status;
+}
+
+static int put_data(struct writer *w, fp8q_calib_get_fn *get, void *ctx, struct fp8q_error *err)
+{
+    const struct fp8q_calib *c = w->calib;
+    uint64_t most = 1;
+    for (size_t i = 0; i < c->n_sites; i++) {
+        const struct fp8q_calib_site *s = &c->sites[i];
+        FP8Q_TRY(put(w, s->count, s->n_groups * sizeof(int64_t), err));
+        if (s->has[FP8Q_CALIB_HBLK])
+            FP8Q_TRY(put(w, s->moment_count, sizeof(s->moment_count), err));
+        if (s->has_hist)
+            FP8Q_TRY(put(w, s->hist, sizeof(s->hist), err));
+        for (int a = 0; a < FP8Q_CALIB_N_ARRAYS; a++) {
+            uint64_t floats = fp8q_calib_floats(s, (enum fp8q_calib_array)a);
+            most = floats > most ? floats : most;
+        }
+    }
+
+    float *buffer = fp8q_array(most, sizeof(*buffer));
+    int status = buffer ? FP8Q_OK : fp8q_fail_nomem(err);
+
+    for (size_t i = 0; i < c->n_sites; i++)
+        for (int a = 0; a < FP8Q_CALIB_N_ARRAYS && status == FP8Q_OK; a++) {
+            if (!c->sites[i].has[a])
+                continue;
+            status = get(ctx, i, (enum fp8q_calib_array)a, buffer, err);
+            if (status == FP8Q_OK)
+                status = put(
+                    w, buffer,
+                    fp8q_calib_floats(&c->sites[i], (enum fp8q_calib_array)a) * sizeof(float), err);
+        }
+
+    free(buffer);
+    return status;
+}
+
+static int write_all(struct writer *w, fp8q_calib_get_fn *get, void *ctx, struct fp8q_error *err)
+{
+    size_t most = w->calib->n_sites * (3 + FP8Q_CALIB_N_ARRAYS);
+    w->tensors = fp8q_array(most, sizeof(*w->tensors));
+    w->names = fp8q_array(most, sizeof(*w->names));
+    w->shapes = fp8q_array(most, sizeof(*w->shapes));
+    if (!w->tensors || !w->names || !w->shapes)
+        return fp8q_fail_nomem(err);
+
+    list_tensors(w);
+    FP8Q_TRY(fp8q_create(w->path, &w->fd, err));
+    FP8Q_TRY(put_header(w, err));
+    FP8Q_TRY(put_data(w, get, ctx, err));
+    return fp8q_fsync(w->fd, w->path, err);
+}
+
+int fp8q_calib_write(const struct fp8q_calib *calib, const char *path, bool overwrite,
+                     fp8q_calib_get_fn *get, void *ctx, struct fp8q_error *err)
+{
+    size_t size = strlen(path) + 32;
+    char *partial = malloc(size);
+    if (!partial)
+        return fp8q_fail_nomem(err);
+
+    snprintf(partial, size, "%s.partial-%ld", path, (long)getpid());
+    struct writer w = {.calib = calib, .fd = -1, .path = partial};
+
+    int status = write_all(&w, get, ctx, err);
+    int closed = fp8q_close(&w.fd, partial, status == FP8Q_OK ? err : NULL);
+    status = status == FP8Q_OK ? closed : status;
+    if (status == FP8Q_OK)
+        status = overwrite ? fp8q_rename(partial, path, err) : fp8q_rename_new(partial, path, err);
+    if (status != FP8Q_OK)
+        fp8q_remove_tree(partial, NULL);
+
+    free(w.tensors);
+    free(w.names);
+    free(w.shapes);
+    free(partial);
+    return status;
+}
