@@ -1,21 +1,60 @@
 #!/bin/sh
-# Runs every fuzz target for SECONDS (default 60) on a copy of its seeds; a crash stops with its input's path.
+# Fuzz targets (tests/fuzz), built by clang with libFuzzer, ASan and UBSan:
+#
+#     tools/fuzz.sh fixed                    each a fixed number of executions from a fixed seed: the same every time
+#     tools/fuzz.sh SECONDS [TARGET...]      free-running: other inputs each time, all cores
+#     tools/fuzz.sh campaign RUNS TARGET     that many executions on one core, at the lowest priority
+#
+# Every one works on a copy of the seeds, in build/fuzz/work.  A crash ends the run; the last lines name its input.
 set -eu
 cd "$(dirname "$0")/.."
-seconds=${1:-60}
+kind=${1:?fixed, SECONDS or campaign}
+shift
 cmake --preset fuzz >/dev/null
 cmake --build build/fuzz -j"$(nproc)" >build/fuzz.log 2>&1 || { tail -n 50 build/fuzz.log; exit 1; }
-for target in build/fuzz/tests/fuzz/fuzz_*; do
-    [ -x "$target" ] && [ ! -d "$target" ] || continue
-    name=$(basename "$target")
-    seeds=tests/fuzz/seeds/${name#fuzz_}
+
+# TARGET OPTION...: the options decide how long it runs.
+run() {
+    name=$1
+    shift
     work=build/fuzz/work/$name
     rm -rf "$work"
-    mkdir -p "$work"
-    echo "$name: $seconds s"
-    dict=
-    [ ! -f "tests/fuzz/${name#fuzz_}.dict" ] || dict=-dict=tests/fuzz/${name#fuzz_}.dict
-    "$target" -max_total_time="$seconds" -print_final_stats=1 -rss_limit_mb=2048 -timeout=20 -artifact_prefix="$work/" $dict \
-        "$work" "$seeds" >"$work.log" 2>&1 || { tail -n 30 "$work.log"; exit 1; }
-    grep -E '^Done|stat::number_of_executed' "$work.log" || true
-done
+    mkdir -p "$work/corpus" "$work/found"
+    for seeds in "tests/fuzz/seeds/$name" "tests/fuzz/seeds/common"; do
+        [ ! -d "$seeds" ] || cp "$seeds"/* "$work/corpus/"
+    done
+    [ ! -f "tests/fuzz/$name.dict" ] || set -- "$@" "-dict=tests/fuzz/$name.dict"
+    echo "$name: $*"
+    # shellcheck disable=SC2086
+    ${nice:-} "build/fuzz/tests/fuzz/fuzz_$name" "$@" -print_final_stats=1 -rss_limit_mb=2048 -timeout=30 \
+        "-artifact_prefix=$work/found/" "$work/corpus" >"$work/log" 2>&1 || { tail -n 40 "$work/log"; exit 1; }
+    grep -E '^Done|stat::number_of_executed' "$work/log" || true
+}
+
+targets=$(cd tests/fuzz && ls fuzz_*.c | sed 's/fuzz_\(.*\)\.c/\1/')
+case $kind in
+fixed)
+    for target in $targets; do
+        # What writes files is slow, and gets fewer.
+        case $target in
+        checkpoint) runs=2000 ;;
+        manifest | tokenizer) runs=20000 ;;
+        *) runs=100000 ;;
+        esac
+        run "$target" -seed=1 "-runs=$runs" -reload=0
+    done
+    ;;
+campaign)
+    nice='nice -n 19'
+    run "${2:?TARGET}" -seed="${FUZZ_SEED:-1}" "-runs=$1" -reload=0
+    ;;
+*[!0-9]*)
+    echo "fuzz.sh: $kind is neither fixed, campaign nor a number of seconds" >&2
+    exit 2
+    ;;
+*)
+    for target in ${*:-$targets}; do
+        run "$target" "-max_total_time=$kind"
+    done
+    ;;
+esac

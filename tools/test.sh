@@ -5,9 +5,9 @@
 #     O0         gcc, -O0: kernels, blocks and command line
 #     release    gcc, Release: all tests, those with Python too, installation
 #     clang      clang, -O3, -Werror: all tests
-#     tsan       ThreadSanitizer: the tests that use threads
+#     tsan       ThreadSanitizer: all tests but those that start no thread (label `single`)
 #     scalar     no SIMD built: kernels, blocks and command line
-#     fuzz       each fuzz target for FP8Q_FUZZ_SECONDS (default 10)
+#     fuzz       each fuzz target a fixed number of times from a fixed seed (free-running: tools/fuzz.sh SECONDS)
 #     cluster    the recipes of examples/cluster, on a real Slurm (as root; not among the default parts)
 #     style      clang-format, no untracked files
 set -eu
@@ -42,7 +42,7 @@ for part in "$@"; do
         run_tests dev
         ;;
     O0)
-        cmake -B build/O0 -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O0 >/dev/null
+        cmake -B build/O0 -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O0 -DFP8Q_TESTS=ON >/dev/null
         cmake --build build/O0 -j"$jobs" >build/O0.log 2>&1 || { tail -n 50 build/O0.log; exit 1; }
         run_tests O0 -R 'kernel|cli_'
         ;;
@@ -54,13 +54,13 @@ for part in "$@"; do
         build/prefix/bin/fp8q --version
         ;;
     clang)
-        CC=clang cmake -B build/clang -DCMAKE_BUILD_TYPE=Release -DFP8Q_WERROR=ON >/dev/null
+        CC=clang cmake -B build/clang -DCMAKE_BUILD_TYPE=Release -DFP8Q_WERROR=ON -DFP8Q_TESTS=ON >/dev/null
         cmake --build build/clang -j"$jobs" >build/clang.log 2>&1 || { tail -n 50 build/clang.log; exit 1; }
         run_tests clang
         ;;
     tsan)
         build tsan
-        run_tests tsan -R 'base|kernel|cli_|model|measure|calibration|api|faults|kills'
+        run_tests tsan -LE single
         ;;
     cluster)
         tools/install-deps.sh cluster
@@ -72,10 +72,10 @@ for part in "$@"; do
         run_tests scalar -R 'kernel|cli_'
         ;;
     fuzz)
-        tools/fuzz.sh "${FP8Q_FUZZ_SECONDS:-10}"
+        tools/fuzz.sh fixed
         ;;
     style)
-        find src include tests bench -name '*.[ch]' -print0 |
+        find src include tests bench examples -name '*.[ch]' -print0 |
             xargs -0 clang-format-14 --dry-run --Werror
         if [ -n "$(git status --porcelain 2>/dev/null)" ]; then
             git status --short
