@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-#include "base/watch.h"
+#include "base/error.h"
 
 /* Opens a regular file for reading, following symbolic links.  A FIFO, device or directory is
  * refused without blocking.  @stat_out may be NULL.  On failure *@fd_out is -1.  */
@@ -34,18 +34,5 @@ int fp8q_reserve(int fd, uint64_t size, const char *path, struct fp8q_error *err
 /* Starts write-back of a range and lets the system drop what was read; hints, never a failure.  */
 void fp8q_start_writeback(int fd, uint64_t offset, uint64_t len);
 void fp8q_drop_cache(int fd, uint64_t offset, uint64_t len);
-
-/* A whole file of at most @max bytes, with a NUL appended (not counted in *@len_out).  Free
- * *@data_out.  */
-int fp8q_read_file(const char *path, uint64_t max, char **data_out, size_t *len_out,
-                   struct fp8q_error *err);
-/* The same, but absence is no failure: *@data_out is NULL then.  */
-int fp8q_read_file_if_there(const char *path, uint64_t max, char **data_out, size_t *len_out,
-                            struct fp8q_error *err);
-/* A new file with these bytes, fsynced and closed; removed again on failure.  */
-int fp8q_write_file(const char *path, const void *data, size_t len, struct fp8q_error *err);
-/* Copies a regular file to a new path (same rules), keeping its permission bits.  */
-int fp8q_copy_file(const char *from, const char *to, const struct fp8q_watch *watch,
-                   struct fp8q_error *err);
 
 #endif

@@ -13,6 +13,7 @@
 
 #include "base/dir.h"
 #include "base/internal.h"
+#include "base/file.h"
 #include "base/io.h"
 #include "base/path.h"
 

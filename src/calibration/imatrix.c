@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/io.h"
+#include "base/file.h"
 #include "base/path.h"
 #include "base/mem.h"
 

@@ -78,6 +78,8 @@ int fp8q_ckpt_open_watched(const char *path, const struct fp8q_watch *watch,
                            struct fp8q_ckpt **ckpt_out, struct fp8q_warnings *warnings,
                            struct fp8q_error *err);
 void fp8q_ckpt_close(struct fp8q_ckpt *ckpt);
+/* Frees what one shard owns, not the struct.  */
+void fp8q_shard_free(struct fp8q_shard *shard);
 
 /* Binary search; NULL if there is none.  */
 const struct fp8q_tensor *fp8q_ckpt_find(const struct fp8q_ckpt *ckpt, const char *name);
@@ -91,11 +93,10 @@ const struct fp8q_tensor *fp8q_ckpt_find_joined(const struct fp8q_ckpt *ckpt, co
 int fp8q_ckpt_read(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *tensor, uint64_t offset,
                    void *buf, size_t len, struct fp8q_error *err);
 
-/* The same for one shard that is open.  */
-int fp8q_shard_unchanged(const struct fp8q_shard *shard, int fd, struct fp8q_error *err);
-
 /* FP8Q_E_IO "source-changed" if a shard's size, mtime, device or inode differ from those at open.
  */
 int fp8q_ckpt_unchanged(const struct fp8q_ckpt *ckpt, struct fp8q_error *err);
+/* The same for one shard, which is open as @fd.  */
+int fp8q_shard_unchanged(const struct fp8q_shard *shard, int fd, struct fp8q_error *err);
 
 #endif

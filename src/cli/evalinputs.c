@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/io.h"
+#include "base/file.h"
 #include "base/path.h"
 #include "base/dir.h"
 #include "tokenizer/tokenizer.h"

@@ -10,7 +10,7 @@
 #include "cli/cli.h"
 #include "commands/commands.h"
 #include "convert/convert.h"
-#include "base/io.h"
+#include "base/file.h"
 #include "base/output.h"
 #include "plan/lock.h"
 #include "cli/report.h"

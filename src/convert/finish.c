@@ -10,6 +10,7 @@
 
 #include "convert/copies.h"
 #include "checkpoint/fingerprint.h"
+#include "base/file.h"
 #include "base/io.h"
 #include "base/path.h"
 #include "base/dir.h"

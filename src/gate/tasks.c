@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/io.h"
+#include "base/file.h"
 #include "base/mem.h"
 
 #define MAX_FILE_BYTES (1u << 30)

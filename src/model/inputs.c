@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "checkpoint/fingerprint.h"
-#include "base/io.h"
+#include "base/file.h"
 #include "base/path.h"
 #include "base/crc.h"
 #include "base/mem.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/io.h"
+#include "base/file.h"
 #include "format/jsonw.h"
 #include "base/mem.h"
 

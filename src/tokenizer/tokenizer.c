@@ -10,7 +10,7 @@
 
 #include "tokenizer/added.h"
 #include "tokenizer/bpe.h"
-#include "base/io.h"
+#include "base/file.h"
 #include "base/path.h"
 #include "base/mem.h"
 #include "tokenizer/pretokenize.h"

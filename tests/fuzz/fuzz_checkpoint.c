@@ -16,6 +16,7 @@
 #include "support/small.h"
 #include "convert/convert.h"
 #include "fuzz/fuzz.h"
+#include "base/file.h"
 #include "base/io.h"
 #include "base/path.h"
 #include "base/dir.h"

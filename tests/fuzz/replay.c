@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "fuzz/fuzz.h"
+#include "base/file.h"
 #include "base/io.h"
 #include "base/path.h"
 #include "base/dir.h"

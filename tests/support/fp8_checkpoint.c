@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "calibration/gptq.h"
-#include "base/io.h"
+#include "base/file.h"
 #include "base/path.h"
 #include "base/dir.h"
 #include "checkpoint/weights.h"

@@ -27,6 +27,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/io.h"
 #include "base/path.h"
 #include "format/jsonw.h"

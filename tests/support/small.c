@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/io.h"
 #include "base/path.h"
 #include "base/dir.h"

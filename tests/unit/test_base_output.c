@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/dir.h"
+#include "base/file.h"
 #include "base/io.h"
 #include "base/output.h"
 #include "support/support.h"

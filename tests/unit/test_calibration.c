@@ -12,7 +12,7 @@
 #include "measure/drift.h"
 #include "checkpoint/fingerprint.h"
 #include "support/fp8_checkpoint.h"
-#include "base/io.h"
+#include "base/file.h"
 #include "base/path.h"
 
 static void calibrate(const char *checkpoint, const struct fp8q_inputs *inputs, unsigned n_threads,

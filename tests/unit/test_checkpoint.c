@@ -11,6 +11,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "format/index.h"
+#include "base/file.h"
 #include "base/io.h"
 #include "base/path.h"
 #include "base/dir.h"

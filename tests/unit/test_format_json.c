@@ -4,7 +4,7 @@
  */
 #include "support/support.h"
 
-#include "base/io.h"
+#include "base/file.h"
 #include "format/json.h"
 
 /* ---- gate ---------------------------------------------------------------------------------- */

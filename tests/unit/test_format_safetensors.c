@@ -7,6 +7,7 @@
 
 #include <time.h>
 
+#include "base/file.h"
 #include "base/io.h"
 #include "base/path.h"
 #include "base/crc.h"

@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "measure/compare.h"
-#include "base/io.h"
+#include "base/file.h"
 #include "base/path.h"
 #include "base/dir.h"
 

@@ -11,7 +11,7 @@
 
 #include "measure/eval.h"
 #include "support/fp8_checkpoint.h"
-#include "base/io.h"
+#include "base/file.h"
 #include "base/path.h"
 
 struct pair {

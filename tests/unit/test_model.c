@@ -10,7 +10,7 @@
 #include "checkpoint/fingerprint.h"
 #include "support/fp8_checkpoint.h"
 #include "model/inputs.h"
-#include "base/io.h"
+#include "base/file.h"
 #include "base/path.h"
 #include "base/crc.h"
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/io.h"
+#include "base/file.h"
 #include "tokenizer/tokenizer.h"
 
 int main(int argc, char **argv)

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ckpt_index.h - the part of opening a checkpoint that compares index and files.  For checkpoint.c
- * only.
+ * internal.h - what the files that open a checkpoint share.
  */
-#ifndef FP8Q_CKPT_INDEX_H
-#define FP8Q_CKPT_INDEX_H
+#ifndef FP8Q_CHECKPOINT_INTERNAL_H
+#define FP8Q_CHECKPOINT_INTERNAL_H
 
 #include "checkpoint/checkpoint.h"
 #include "format/index.h"
@@ -20,8 +19,6 @@ struct fp8q_opening {
     size_t n_names;
     bool has_single; /* model.safetensors beside an index, which may name it or not */
 };
-
-void fp8q_shard_free(struct fp8q_shard *shard);
 
 /* Every shard file exists; two names of one file become one shard.  Reads nothing.  */
 int fp8q_ckpt_check_shards(struct fp8q_opening *o);

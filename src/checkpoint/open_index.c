@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ckpt_index.c - what the index claims, compared with the files and their headers.
+ * open_index.c - what the index claims, compared with the files and their headers.
  */
-#include "checkpoint/ckpt_index.h"
+#include "checkpoint/internal.h"
 
 #include <errno.h>
 #include <inttypes.h>

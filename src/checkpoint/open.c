@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * open.c - opens a file or directory: which files count, their headers, one sorted table.
+ *
+ * The index decides which shards are read and from which shard a tensor comes; what it claims is
+ * compared in open_index.c.  No file stays open, so a thousand shards need one descriptor.
+ */
+#include "checkpoint/internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/io.h"
+#include "base/path.h"
+#include "base/dir.h"
+#include "format/names.h"
+#include "base/mem.h"
+
+#define MAX_INDEX ((uint64_t)256 << 20)
+#define MAX_CONFIG ((uint64_t)16 << 20)
+
+static bool dir_has(const struct fp8q_opening *o, const char *name)
+{
+    return o->n_names &&
+           bsearch(&name, o->names, o->n_names, sizeof(*o->names), fp8q_compare_strings) != NULL;
+}
+
+static const struct fp8q_shard *find_shard(const struct fp8q_ckpt *ckpt, const char *name)
+{
+    size_t from = 0, to = ckpt->n_shards;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        int order = strcmp(name, ckpt->shards[middle].name);
+        if (order == 0)
+            return &ckpt->shards[middle];
+        if (order < 0)
+            to = middle;
+        else
+            from = middle + 1;
+    }
+    return NULL;
+}
+
+/* ---- which files --------------------------------------------------------------------------- */
+
+static int set_shards(struct fp8q_opening *o, const char *const *names, size_t count)
+{
+    struct fp8q_ckpt *ckpt = o->ckpt;
+    ckpt->shards = fp8q_array(count, sizeof(*ckpt->shards));
+    if (!ckpt->shards)
+        return fp8q_fail_nomem(o->err);
+    for (size_t i = 0; i < count; i++) {
+        ckpt->n_shards++;
+        ckpt->shards[i].name = strdup(names[i]);
+        ckpt->shards[i].path = fp8q_join(ckpt->dir, names[i]);
+        if (!ckpt->shards[i].name || !ckpt->shards[i].path)
+            return fp8q_fail_nomem(o->err);
+    }
+    return FP8Q_OK;
+}
+
+static int read_index(struct fp8q_opening *o)
+{
+    struct fp8q_ckpt *ckpt = o->ckpt;
+    struct fp8q_index *index = &o->index;
+    struct fp8q_shown shown;
+    char *path = fp8q_join(ckpt->dir, FP8Q_INDEX_NAME);
+    if (!path)
+        return fp8q_fail_nomem(o->err);
+    ckpt->has_index = true;
+    o->has_single = dir_has(o, FP8Q_SINGLE_NAME);
+    int status = fp8q_read_file(path, MAX_INDEX, &ckpt->index_text, &ckpt->index_len, o->err);
+    if (status == FP8Q_OK)
+        status = fp8q_index_parse(ckpt->index_text, ckpt->index_len, path, index, o->err);
+    free(path);
+    FP8Q_TRY(status);
+    ckpt->index_total_size = index->total_size;
+    if (!index->has_metadata)
+        FP8Q_TRY(fp8q_warn(o->warnings, o->err, "index-no-metadata",
+                           "%s has no metadata object; transformers needs one", FP8Q_INDEX_NAME));
+    if (index->respelled)
+        FP8Q_TRY(fp8q_warn(o->warnings, o->err, "shard-alias",
+                           "%s spells %s with needless \"./\" or \"//\"", FP8Q_INDEX_NAME,
+                           fp8q_show(&shown, index->respelled)));
+    return set_shards(o, index->shards, index->n_shards);
+}
+
+/* M of a name that ends in "-N-of-M.safetensors", 0 for any other.  */
+static unsigned long parts_in_name(const char *name)
+{
+    size_t len = strlen(name) - strlen(FP8Q_WEIGHTS_ENDING), i = len;
+    while (i > 0 && name[i - 1] >= '0' && name[i - 1] <= '9')
+        i--;
+    if (i == len || i < 4 || memcmp(name + i - 4, "-of-", 4) != 0)
+        return 0;
+    return strtoul(name + i, NULL, 10);
+}
+
+static bool has_other_index(const struct fp8q_opening *o)
+{
+    for (size_t i = 0; i < o->n_names; i++) {
+        if (fp8q_ends_with(o->names[i], ".index.json"))
+            return true;
+    }
+    return false;
+}
+
+static int fail_no_file(const struct fp8q_opening *o, size_t n_found, const char *first)
+{
+    struct fp8q_shown dir, name;
+    fp8q_show(&dir, o->ckpt->path);
+    if (n_found == 1)
+        return fp8q_fail(o->err, FP8Q_E_IO, "no-index",
+                         "%s: %s is one shard of several, but there is no %s", dir.text,
+                         fp8q_show(&name, first), FP8Q_INDEX_NAME);
+    if (n_found > 1)
+        return fp8q_fail(o->err, FP8Q_E_IO, "no-index",
+                         "%s: %zu .safetensors files (first %s), but neither %s nor %s%s", dir.text,
+                         n_found, fp8q_show(&name, first), FP8Q_INDEX_NAME, FP8Q_SINGLE_NAME,
+                         has_other_index(o) ? " (an index of another name is not read)" : "");
+    for (size_t i = 0; i < o->n_names; i++) {
+        if (fp8q_ends_with(o->names[i], ".bin") || fp8q_ends_with(o->names[i], ".gguf") ||
+            fp8q_ends_with(o->names[i], ".pth") || fp8q_ends_with(o->names[i], ".pt"))
+            return fp8q_fail(o->err, FP8Q_E_IO, "no-safetensors",
+                             "%s: no .safetensors file; %s is in a format that is not read",
+                             dir.text, fp8q_show(&name, o->names[i]));
+    }
+    return fp8q_fail(o->err, FP8Q_E_IO, "no-safetensors", "%s: no .safetensors file", dir.text);
+}
+
+/* Without an index: model.safetensors, or else the only .safetensors file.  */
+static int pick_single(struct fp8q_opening *o)
+{
+    const char *single = FP8Q_SINGLE_NAME, *found = NULL;
+    size_t n_found = 0;
+    if (dir_has(o, single))
+        return set_shards(o, &single, 1);
+    for (size_t i = 0; i < o->n_names; i++) {
+        if (fp8q_ends_with(o->names[i], FP8Q_WEIGHTS_ENDING)) {
+            found = found ? found : o->names[i];
+            n_found++;
+        }
+    }
+    if (n_found != 1 || parts_in_name(found) > 1)
+        return fail_no_file(o, n_found, found);
+    return set_shards(o, &found, 1);
+}
+
+/* ---- headers ------------------------------------------------------------------------------- */
+
+static int read_headers(struct fp8q_opening *o)
+{
+    struct fp8q_ckpt *ckpt = o->ckpt;
+    for (size_t i = 0; i < ckpt->n_shards; i++) {
+        struct fp8q_shard *shard = &ckpt->shards[i];
+        int fd;
+        FP8Q_TRY(fp8q_watch_check(o->watch, o->err));
+        FP8Q_TRY(fp8q_open_read(shard->path, &shard->stat, &fd, o->err));
+        int status =
+            fp8q_st_read(fd, (uint64_t)shard->stat.st_size, shard->path, &shard->header, o->err);
+        (void)fp8q_close(&fd, shard->path, NULL); /* only read */
+        FP8Q_TRY(status);
+        ckpt->n_tensors += shard->header.n_tensors;
+    }
+    return FP8Q_OK;
+}
+
+/* Every tensor of every shard, sorted by (name, shard).  */
+static int compare_tensors(const void *a, const void *b)
+{
+    const struct fp8q_tensor *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : x->shard < y->shard ? -1 : x->shard > y->shard;
+}
+
+static int list_tensors(struct fp8q_opening *o)
+{
+    struct fp8q_ckpt *ckpt = o->ckpt;
+    size_t n = 0;
+    ckpt->tensors = fp8q_array(ckpt->n_tensors, sizeof(*ckpt->tensors));
+    if (!ckpt->tensors)
+        return fp8q_fail_nomem(o->err);
+    for (size_t i = 0; i < ckpt->n_shards; i++) {
+        const struct fp8q_st_header *header = &ckpt->shards[i].header;
+        for (size_t j = 0; j < header->n_tensors; j++) {
+            const struct fp8q_st_tensor *t = &header->tensors[j];
+            struct fp8q_tensor *out = &ckpt->tensors[n++];
+            *out = (struct fp8q_tensor){.name = t->name,
+                                        .shape = t->shape,
+                                        .size_bytes = t->end - t->begin,
+                                        .offset = header->data_start + t->begin,
+                                        .ndim = t->ndim,
+                                        .shard = (uint32_t)i,
+                                        .dtype = t->dtype};
+            (void)fp8q_shape_count(t->shape, t->ndim, &out->n_elems); /* checked with the header */
+        }
+    }
+    qsort(ckpt->tensors, n, sizeof(*ckpt->tensors), compare_tensors);
+    return FP8Q_OK;
+}
+
+static int build_table(struct fp8q_opening *o)
+{
+    struct fp8q_ckpt *ckpt = o->ckpt;
+    struct fp8q_shown shown;
+    FP8Q_TRY(list_tensors(o));
+    if (ckpt->has_index)
+        FP8Q_TRY(fp8q_ckpt_match_index(o));
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        ckpt->data_bytes += ckpt->tensors[i].size_bytes; /* no more than the files together */
+    if (ckpt->n_tensors == 0)
+        FP8Q_TRY(fp8q_warn(o->warnings, o->err, "no-tensors", "%s holds no tensor",
+                           fp8q_show(&shown, ckpt->path)));
+    return FP8Q_OK;
+}
+
+/* ---- the rest of the directory ------------------------------------------------------------- */
+
+static int list_other_files(struct fp8q_opening *o)
+{
+    struct fp8q_ckpt *ckpt = o->ckpt;
+    struct fp8q_shown shown;
+    ckpt->other_files = fp8q_array(o->n_names, sizeof(*ckpt->other_files));
+    if (!ckpt->other_files)
+        return fp8q_fail_nomem(o->err);
+    for (size_t i = 0; i < o->n_names; i++) {
+        char *name = o->names[i];
+        if (find_shard(ckpt, name) || (ckpt->has_index && strcmp(name, FP8Q_INDEX_NAME) == 0))
+            continue;
+        ckpt->other_files[ckpt->n_other_files++] = name;
+        o->names[i] = NULL; /* moved */
+        if (!fp8q_ends_with(name, FP8Q_WEIGHTS_ENDING) || fp8q_is_policy_file(name))
+            continue;
+        if (ckpt->has_index && strcmp(name, FP8Q_SINGLE_NAME) == 0)
+            FP8Q_TRY(fp8q_warn(
+                o->warnings, o->err, "index-beside-model",
+                "%s is neither read nor copied: the index does not name it (transformers would "
+                "prefer it to the index)",
+                FP8Q_SINGLE_NAME));
+        else
+            FP8Q_TRY(fp8q_warn(o->warnings, o->err, "unindexed-file",
+                               "%s is neither read nor copied: %s", fp8q_show(&shown, name),
+                               ckpt->has_index ? "the index does not name it"
+                                               : "it is not the checkpoint's one file"));
+    }
+    return FP8Q_OK;
+}
+
+static int read_config(struct fp8q_opening *o)
+{
+    struct fp8q_ckpt *ckpt = o->ckpt;
+    struct fp8q_shown shown;
+    if (!dir_has(o, FP8Q_CONFIG_NAME))
+        return FP8Q_OK;
+    char *path = fp8q_join(ckpt->dir, FP8Q_CONFIG_NAME);
+    if (!path)
+        return fp8q_fail_nomem(o->err);
+    int status = fp8q_read_file(path, MAX_CONFIG, &ckpt->config_text, &ckpt->config_len, o->err);
+    if (status == FP8Q_OK)
+        status = fp8q_json_parse(ckpt->config_text, ckpt->config_len, FP8Q_JSON_PYTHON, path,
+                                 &ckpt->config, o->err);
+    if (status == FP8Q_OK && !fp8q_json_is_object(ckpt->config))
+        status = fp8q_fail(o->err, FP8Q_E_FORMAT, "config", "%s: is no JSON object",
+                           fp8q_show(&shown, path));
+    free(path);
+    return status;
+}
+
+/* ---- open and close ------------------------------------------------------------------------ */
+
+static int open_dir(struct fp8q_opening *o)
+{
+    o->ckpt->is_dir = true;
+    o->ckpt->dir = strdup(o->ckpt->path);
+    if (!o->ckpt->dir)
+        return fp8q_fail_nomem(o->err);
+    FP8Q_TRY(fp8q_list_dir(o->ckpt->dir, &o->names, &o->n_names, o->err));
+    FP8Q_TRY(read_config(o));
+    FP8Q_TRY(dir_has(o, FP8Q_INDEX_NAME) ? read_index(o) : pick_single(o));
+    FP8Q_TRY(fp8q_ckpt_check_shards(o));
+    FP8Q_TRY(read_headers(o));
+    FP8Q_TRY(build_table(o));
+    return list_other_files(o);
+}
+
+/* NAME.safetensors and, if it is there, NAME.scales.safetensors: what `fp8q quantize` makes of a
+ * file.  */
+static int add_sidecar(struct fp8q_opening *o, const char *name)
+{
+    size_t stem = fp8q_stem_len(name, FP8Q_WEIGHTS_ENDING);
+    struct stat st;
+    if (!stem || fp8q_is_scales_file(name))
+        return set_shards(o, &name, 1);
+    char *sidecar = malloc(stem + sizeof(FP8Q_SCALES_ENDING));
+    if (!sidecar)
+        return fp8q_fail_nomem(o->err);
+    memcpy(sidecar, name, stem);
+    strcpy(sidecar + stem, FP8Q_SCALES_ENDING);
+    char *path = fp8q_join(o->ckpt->dir, sidecar);
+    const char *const names[] = {name, sidecar};
+    bool there;
+    int status = path ? fp8q_stat(path, &st, &there, o->err) : fp8q_fail_nomem(o->err);
+    if (status == FP8Q_OK)
+        status = set_shards(o, names, there ? 2 : 1);
+    free(path);
+    free(sidecar);
+    return status;
+}
+
+static int open_file(struct fp8q_opening *o)
+{
+    const char *path = o->ckpt->path, *name = fp8q_basename(path);
+    struct fp8q_shown shown;
+    size_t dir_len = (size_t)(name - path);
+    if (fp8q_ends_with(name, ".index.json"))
+        return fp8q_fail(o->err, FP8Q_E_ARG, "is-index", "%s: is an index; name its directory",
+                         fp8q_show(&shown, path));
+    while (dir_len > 1 && path[dir_len - 1] == '/')
+        dir_len--;
+    o->ckpt->dir = dir_len ? strndup(path, dir_len) : strdup(".");
+    if (!o->ckpt->dir)
+        return fp8q_fail_nomem(o->err);
+    FP8Q_TRY(add_sidecar(o, name));
+    FP8Q_TRY(read_headers(o));
+    FP8Q_TRY(build_table(o));
+    for (size_t i = 1; i < o->ckpt->n_tensors; i++)
+        if (strcmp(o->ckpt->tensors[i - 1].name, o->ckpt->tensors[i].name) == 0)
+            return fp8q_fail(o->err, FP8Q_E_FORMAT, "dup-tensor",
+                             "%s: tensor \"%s\" is in the file and in its scale sidecar too",
+                             fp8q_show(&shown, path), o->ckpt->tensors[i].name);
+    return FP8Q_OK;
+}
+
+int fp8q_ckpt_open(const char *path, struct fp8q_ckpt **ckpt_out, struct fp8q_warnings *warnings,
+                   struct fp8q_error *err)
+{
+    return fp8q_ckpt_open_watched(path, NULL, ckpt_out, warnings, err);
+}
+
+int fp8q_ckpt_open_watched(const char *path, const struct fp8q_watch *watch,
+                           struct fp8q_ckpt **ckpt_out, struct fp8q_warnings *warnings,
+                           struct fp8q_error *err)
+{
+    struct fp8q_opening o = {.watch = watch, .warnings = warnings, .err = err};
+    bool is_dir;
+    *ckpt_out = NULL;
+    o.ckpt = fp8q_array(1, sizeof(*o.ckpt));
+    if (!o.ckpt)
+        return fp8q_fail_nomem(err);
+    o.ckpt->path = strdup(path);
+    int status = o.ckpt->path ? fp8q_is_dir(path, &is_dir, err) : fp8q_fail_nomem(err);
+    if (status == FP8Q_OK)
+        status = is_dir ? open_dir(&o) : open_file(&o);
+    fp8q_index_reset(&o.index);
+    fp8q_names_free(o.names, o.n_names);
+    if (status == FP8Q_OK)
+        *ckpt_out = o.ckpt;
+    else
+        fp8q_ckpt_close(o.ckpt);
+    return status;
+}
