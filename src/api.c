@@ -75,7 +75,7 @@ int fp8q_verify_checkpoint(const char *path, const char *source, bool strict,
                            size_t *n_checks_out, struct fp8q_error *err)
 {
     struct fp8q_verify_options o = {.source = source, .strict = strict, .threads = threads_of(run)};
-    struct fp8q_verify_report report;
+    struct fp8q_report report;
     struct fp8q_warnings warnings = {0};
     *checks_out = NULL;
     *n_checks_out = 0;
@@ -84,7 +84,7 @@ int fp8q_verify_checkpoint(const char *path, const char *source, bool strict,
     *checks_out = report.checks; /* now the caller's */
     *n_checks_out = report.n_checks;
     report.checks = NULL;
-    fp8q_verify_report_reset(&report);
+    fp8q_report_reset(&report);
     fp8q_warnings_reset(&warnings);
     return status;
 }

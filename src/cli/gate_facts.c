@@ -72,8 +72,8 @@ static int gather_output(struct cli *cli, const char *path, struct fp8q_gate_fac
 /* ---- verify and lock ----------------------------------------------------------------------- */
 
 /* The first check that did not pass, for people.  */
-static void describe_failure(const struct fp8q_verify_report *report, const char *otherwise,
-                             char *message, size_t size)
+static void describe_failure(const struct fp8q_report *report, const char *otherwise, char *message,
+                             size_t size)
 {
     snprintf(message, size, "%s", otherwise);
     for (size_t i = 0; i < report->n_checks; i++) {
@@ -94,7 +94,7 @@ static int run_verify(struct cli *cli, const char *output, const char *source,
                                                 .threads = (unsigned)cli->threads,
                                                 .kernel = fp8q_kernel_select(cli->kernel),
                                                 .watch = &cli->watch};
-    struct fp8q_verify_report report;
+    struct fp8q_report report;
     struct fp8q_gate_facts *facts = &findings->facts;
     if (!options.kernel)
         return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
@@ -106,7 +106,7 @@ static int run_verify(struct cli *cli, const char *output, const char *source,
                          sizeof(findings->verify_message));
         facts->verify_message = findings->verify_message;
     }
-    fp8q_verify_report_reset(&report);
+    fp8q_report_reset(&report);
     bool is_finding = facts->verify_status == FP8Q_OK || facts->verify_status == FP8Q_E_MISMATCH;
     return is_finding ? FP8Q_OK : facts->verify_status;
 }

@@ -24,7 +24,7 @@ enum { WORST = 5 };
 static const char *const words[] = {"pass", "warn", "fail"};
 
 /* Passed checks in a few lines; with -v one line each, like those that did not pass.  */
-static void print_passed(struct cli *cli, const struct fp8q_verify_report *r)
+static void print_passed(struct cli *cli, const struct fp8q_report *r)
 {
     enum { WIDTH = 92 };
     size_t column = 0;
@@ -49,7 +49,7 @@ static void print_passed(struct cli *cli, const struct fp8q_verify_report *r)
         cli_print(cli, "\n");
 }
 
-static void print_report(struct cli *cli, const struct fp8q_verify_report *r, bool strict)
+static void print_report(struct cli *cli, const struct fp8q_report *r, bool strict)
 {
     print_passed(cli, r);
     for (size_t i = 0; i < r->n_checks; i++) {
@@ -69,14 +69,14 @@ static void print_report(struct cli *cli, const struct fp8q_verify_report *r, bo
             cli_print(cli, "  %6.2f dB  %s\n", r->sqnr[i].db, fp8q_show(&shown, r->sqnr[i].name));
     }
     if (r->bound_factor > 1)
-        cli_print(cli, "codes of another tool: the error bound was taken twice as wide\n");
+        cli_print(cli, "FP8 values of another tool: the error bound was taken twice as wide\n");
     bool passed = r->n_failed == 0 && (!strict || r->n_warned == 0);
     cli_print(cli, "%s%s%s: %zu checks, %zu failed, %zu warnings\n",
               cli_style(passed ? CLI_GOOD : CLI_BAD), passed ? "PASSED" : "FAILED",
               cli_style(CLI_PLAIN), r->n_checks, r->n_failed, r->n_warned);
 }
 
-static void write_report(struct fp8q_jsonw *w, const struct fp8q_verify_report *r)
+static void write_report(struct fp8q_jsonw *w, const struct fp8q_report *r)
 {
     fp8q_jsonw_bool(w, "manifest", r->ours);
     fp8q_jsonw_open(w, "checks", '[');
@@ -145,8 +145,8 @@ static void junit_case(struct fp8q_text *t, const struct fp8q_check *c, bool str
     fp8q_text_puts(t, "</failure>\n  </testcase>\n");
 }
 
-static int write_junit(struct cli *cli, const char *path, const struct fp8q_verify_report *r,
-                       bool strict, int status)
+static int write_junit(struct cli *cli, const char *path, const struct fp8q_report *r, bool strict,
+                       int status)
 {
     struct fp8q_text t = {0};
     bool error = status != FP8Q_OK && r->n_failed == 0 && r->n_warned == 0;
@@ -187,7 +187,7 @@ static int run(struct cli *cli, int argc, char **argv)
         {"strict", 0, CLI_FLAG, &o.strict, NULL, "warnings fail too"},
         {.name = NULL}};
     const char *operands[1];
-    struct fp8q_verify_report report;
+    struct fp8q_report report;
     int code;
     if (!cli_parse(cli, argc, argv, usage, options, operands, 1, 1, &code))
         return code;
@@ -204,7 +204,7 @@ static int run(struct cli *cli, int argc, char **argv)
     write_report(&cli->json, &report);
     if (junit)
         status = write_junit(cli, junit, &report, o.strict, status);
-    fp8q_verify_report_reset(&report);
+    fp8q_report_reset(&report);
     return cli_end(cli, status);
 }
 

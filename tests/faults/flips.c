@@ -50,13 +50,13 @@ struct answer {
 static struct answer ask(const char *path, bool strict)
 {
     struct answer a = {.status = FP8Q_OK};
-    struct fp8q_verify_report report;
+    struct fp8q_report report;
     struct fp8q_warnings warnings = {0};
     struct fp8q_verify_options o = {
         .strict = strict, .threads = 1, .kernel = fp8q_kernel_select(NULL)};
     a.status = fp8q_verify(path, &o, &report, &warnings, &a.error);
     a.n_warned = report.n_warned;
-    fp8q_verify_report_reset(&report);
+    fp8q_report_reset(&report);
     fp8q_warnings_reset(&warnings);
     return a;
 }

@@ -221,12 +221,12 @@ static int verify(void)
 {
     struct fp8q_verify_options o = {
         .strict = true, .threads = 1, .kernel = fp8q_kernel_select(NULL)};
-    struct fp8q_verify_report report;
+    struct fp8q_report report;
     struct fp8q_warnings warnings = {0};
     struct fp8q_error err = {0};
     int status = fp8q_verify(output, &o, &report, &warnings, &err);
     FUZZ_REQUIRE(status == FP8Q_OK || (err.id[0] && err.message[0]));
-    fp8q_verify_report_reset(&report);
+    fp8q_report_reset(&report);
     fp8q_warnings_reset(&warnings);
     return status;
 }

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * source.c - an output against its source.
+ *
+ * How it works.  The plan is made again, from the request that the manifest holds; a checkpoint of
+ * another tool is planned like itself (what is FP8 there is to be FP8).  The plan says for each
+ * output tensor which rows of which source tensor it comes from, so the two checkpoints are walked
+ * side by side in the stripes of the plan, each file read once from front to back:
+ *
+ *     left unquantized   the same bytes                                    kept-identical
+ *     FP8                the scale that the source gives, bit for bit      scales-equal
+ *                        the FP8 values that source and scale give         codes-equal
+ *                        each element within its bound                     error-bound
+ *     GPTQ               the same with the calibration file; without it
+ *                        a bound for each block                            block-error-bound
+ *     float again        decoded and rounded again, the same bytes         kept-identical
+ *
+ * What was written by fp8q must be equal; what another tool wrote, with scales and rounding of its
+ * own, keeps a bound that is twice as wide.  The rules and the kernels are the writer's; none of
+ * its code for streaming and for files is, so an error there cannot hide here.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/pool.h"
+#include "verify/internal.h"
+
+/* ---- the plan of the output ------------------------------------------------------------------ */
+
+static int make_plan(struct fp8q_report *report, const struct fp8q_verify_options *o,
+                     struct fp8q_error *err)
+{
+    struct fp8q_request r = {.format = FP8Q_FORMAT_FP8};
+    const char *method = fp8q_json_string(
+        fp8q_json_path(report->ckpt->config, "quantization_config.quant_method"), "fp8");
+    if (report->ours)
+        r = report->manifest.request;
+    else if (strcmp(method, "compressed-tensors") == 0)
+        r.format = FP8Q_FORMAT_COMPRESSED_TENSORS;
+    r.tp = 0;
+
+    bool like = !report->ours || r.like;
+    struct fp8q_plan_options options = fp8q_request_options(&r, like ? report->ckpt : NULL);
+    options.threads = o->threads;
+    options.select.allow_tower = true;
+    options.select.allow_unmatched = true;
+    if (!report->ours)
+        options.select.ragged = FP8Q_RAGGED_QUANTIZE;
+
+    struct fp8q_warnings ignored = {0}; /* they were given when it was quantized */
+    int status = fp8q_plan_create(report->source, &options, &report->plan, &ignored, err);
+    fp8q_warnings_reset(&ignored);
+    return status;
+}
+
+static bool is_as_planned(const struct fp8q_comparison *c, const struct fp8q_out_tensor *p,
+                          const struct fp8q_tensor *t)
+{
+    if (p->kind == FP8Q_OUT_SCALE && !c->report->ours)
+        return true; /* other tools have other types and shapes of scales */
+    return t->dtype == p->dtype && t->ndim == p->ndim &&
+           memcmp(t->shape, p->shape, p->ndim * sizeof(*p->shape)) == 0;
+}
+
+/* Every planned tensor is there as planned, and no other.  */
+static int match_tensors(struct fp8q_comparison *c, struct fp8q_error *err)
+{
+    struct fp8q_findings f = {.id = "source-tensors",
+                              .status = FP8Q_CHECK_FAIL,
+                              .limit =
+                                  "the tensors that the source gives, with their types and shapes"};
+    size_t n_there = 0;
+    for (size_t i = 0; i < c->plan->n_tensors; i++) {
+        const struct fp8q_out_tensor *p = &c->plan->tensors[i];
+        const struct fp8q_tensor *t = fp8q_ckpt_find(c->report->ckpt, p->name);
+        f.n_looked_at++;
+        n_there += t != NULL;
+        if (!t)
+            fp8q_findings_add(&f, i, p->name, "is missing");
+        else if (is_as_planned(c, p, t))
+            c->tensors[i] = t;
+        else
+            fp8q_findings_add(&f, i, p->name, "is %s of %llu elements, expected %s",
+                              fp8q_dtype_name(t->dtype), (unsigned long long)t->n_elems,
+                              fp8q_dtype_name(p->dtype));
+    }
+
+    if (n_there < c->report->ckpt->n_tensors)
+        fp8q_findings_add(&f, c->plan->n_tensors, c->report->ckpt->path,
+                          "%zu tensors that the source does not give",
+                          c->report->ckpt->n_tensors - n_there);
+    return fp8q_report_add(c->report, &f, err);
+}
+
+/* ---- tasks ----------------------------------------------------------------------------------- */
+
+static int load_scales(const struct fp8q_compare_job *job, struct fp8q_error *err)
+{
+    const struct fp8q_comparison *c = job->all;
+    struct fp8q_compare_worker *w = job->worker;
+    size_t index = (size_t)(job->piece - c->plan->pieces);
+    if (w->piece == index)
+        return FP8Q_OK;
+
+    fp8q_weights_reset(&w->source);
+    fp8q_weights_reset(&w->output);
+    w->piece = SIZE_MAX;
+    if (job->source->dtype == FP8Q_F8_E4M3)
+        FP8Q_TRY(fp8q_weights_open(c->plan->ckpt, job->source->name, &w->source, err));
+    if (job->piece->kind == FP8Q_OUT_CODES)
+        FP8Q_TRY(fp8q_weights_open(c->report->ckpt, job->output->name, &w->output, err));
+    w->piece = index;
+    return FP8Q_OK;
+}
+
+static int compare(const struct fp8q_compare_job *job, struct fp8q_error *err)
+{
+    if (job->piece->kind == FP8Q_OUT_KEPT)
+        return fp8q_compare_kept(job, err);
+
+    FP8Q_TRY(load_scales(job, err));
+    if (job->piece->kind == FP8Q_OUT_CODES)
+        return fp8q_compare_fp8(job, err);
+    return fp8q_compare_float(job, err);
+}
+
+static int run_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
+{
+    struct fp8q_comparison *c = ctx;
+    const struct fp8q_piece *p = fp8q_plan_piece(c->plan, task);
+    const struct fp8q_tensor *s = &c->plan->ckpt->tensors[p->source], *t = c->tensors[p->output];
+    if (!t)
+        return FP8Q_OK; /* reported as missing */
+
+    uint64_t row = (task - p->first_stripe) * FP8Q_BLOCK;
+    struct fp8q_compare_job job = {.all = c,
+                                   .worker = &c->workers[worker],
+                                   .piece = p,
+                                   .source = s,
+                                   .output = t,
+                                   .src_path = c->plan->ckpt->shards[s->shard].path,
+                                   .dst_path = c->report->ckpt->shards[t->shard].path,
+                                   .stripe = task,
+                                   .row = row};
+    if (p->kind != FP8Q_OUT_KEPT)
+        job.n_rows = (uint32_t)fp8q_min_u64(p->n_rows - row, FP8Q_BLOCK);
+    FP8Q_TRY(fp8q_files_acquire(&c->sources, s->shard, &job.src_fd, err));
+    FP8Q_TRY(fp8q_files_acquire(&c->outputs, t->shard, &job.dst_fd, err));
+    FP8Q_TRY(compare(&job, err));
+
+    uint64_t n = fp8q_plan_stripe_bytes(c->plan, p);
+    fp8q_watch_report(c->options->watch, "verify against the source",
+                      atomic_fetch_add(&c->done, n) + n, c->plan->ckpt->data_bytes,
+                      FP8Q_UNIT_BYTES);
+    FP8Q_TRY(fp8q_files_release(&c->sources, s->shard, err));
+    return fp8q_files_release(&c->outputs, t->shard, err);
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static int compare_sqnr(const void *a, const void *b)
+{
+    const struct fp8q_sqnr *x = a, *y = b;
+    if (x->db != y->db)
+        return x->db < y->db ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+/* Sums in the order of stripes, so that no digit depends on the threads.  */
+static double sqnr_of(const struct fp8q_comparison *c, const struct fp8q_piece *p)
+{
+    double w2 = 0, d2 = 0;
+    for (uint64_t k = p->first_stripe; k < p->first_stripe + p->n_stripes; k++) {
+        w2 += c->sums[k].w2;
+        d2 += c->sums[k].d2;
+    }
+    return d2 > 0 ? 10 * log10(w2 / d2) : INFINITY;
+}
+
+static int collect_sqnr(struct fp8q_comparison *c, struct fp8q_error *err)
+{
+    struct fp8q_report *r = c->report;
+    double total = 0;
+    size_t n_finite = 0;
+    r->sqnr = fp8q_array(c->plan->n_pieces, sizeof(*r->sqnr));
+    if (!r->sqnr)
+        return fp8q_fail_nomem(err);
+
+    for (size_t i = 0; i < c->plan->n_pieces; i++) {
+        const struct fp8q_piece *p = &c->plan->pieces[i];
+        if (p->kind != FP8Q_OUT_CODES || !c->tensors[p->output])
+            continue;
+        double db = sqnr_of(c, p);
+        r->sqnr[r->n_sqnr++] = (struct fp8q_sqnr){c->plan->tensors[p->output].name, db};
+        if (isfinite(db)) {
+            total += db;
+            n_finite++;
+        }
+    }
+
+    qsort(r->sqnr, r->n_sqnr, sizeof(*r->sqnr), compare_sqnr);
+    r->sqnr_mean = n_finite ? total / (double)n_finite : INFINITY;
+    return FP8Q_OK;
+}
+
+static void count_looked_at(struct fp8q_comparison *c)
+{
+    for (size_t i = 0; i < c->plan->n_pieces; i++) {
+        const struct fp8q_piece *p = &c->plan->pieces[i];
+        if (p->kind != FP8Q_OUT_CODES) {
+            c->kept.n_looked_at++;
+            continue;
+        }
+
+        const struct fp8q_out_tensor *s = &c->plan->tensors[p->scale];
+        uint64_t n = p->n_rows * p->n_cols;
+        bool derived = !c->gptq[i] || c->derives_gptq;
+        c->codes.n_looked_at += derived ? n : 0;
+        c->bound.n_looked_at += c->gptq[i] ? 0 : n;
+        c->block_bound.n_looked_at += derived ? 0 : n;
+        c->scales.n_looked_at += (s->end - s->begin) / sizeof(float);
+    }
+}
+
+/* Which findings become checks: what was not asked is no check.  */
+static int report_all(struct fp8q_comparison *c, int status, struct fp8q_error *err)
+{
+    struct fp8q_findings *all[5];
+    size_t n = 0;
+    all[n++] = &c->kept;
+    if (c->same_rules) {
+        all[n++] = &c->codes;
+        all[n++] = &c->scales;
+    }
+    all[n++] = &c->bound;
+    if (c->block_bound.n_looked_at)
+        all[n++] = &c->block_bound;
+    status = fp8q_report_add_all(c->report, status, all, n, err);
+
+    fp8q_findings_reset(&c->codes);
+    fp8q_findings_reset(&c->scales);
+    fp8q_findings_reset(&c->block_bound);
+    return status;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+/* Which pieces GPTQ rounded, by the manifest; with the calibration file, their Hessians.  */
+static int open_rounding(struct fp8q_comparison *c, struct fp8q_error *err)
+{
+    const struct fp8q_plan *plan = c->plan;
+    const struct fp8q_json *list = fp8q_json_path(c->report->manifest.json, "rounding.compensated");
+    struct fp8q_name buf;
+    c->gptq = fp8q_array(plan->n_pieces, sizeof(*c->gptq));
+    if (!c->gptq)
+        return fp8q_fail_nomem(err);
+
+    for (size_t i = 0; i < plan->n_pieces && list; i++) {
+        const struct fp8q_piece *p = &plan->pieces[i];
+        if (p->kind == FP8Q_OUT_CODES && p->scheme == FP8Q_SCHEME_BLOCK)
+            c->gptq[i] = fp8q_json_has_string(
+                list, fp8q_calib_site_of(plan->ckpt->tensors[p->source].name, &buf));
+    }
+
+    c->derives_gptq = list && c->options->calibration;
+    if (!c->derives_gptq)
+        return FP8Q_OK;
+    return fp8q_rounding_open(plan, c->options->calibration, c->options->kernel, list,
+                              c->options->watch, &c->rounding, err);
+}
+
+static int open_workers(struct fp8q_comparison *c, struct fp8q_error *err)
+{
+    uint64_t bytes = fp8q_compare_memory(c);
+    c->workers = fp8q_array(c->options->threads, sizeof(*c->workers));
+    if (!c->workers || bytes > SIZE_MAX)
+        return fp8q_fail_nomem(err);
+
+    for (unsigned i = 0; i < c->options->threads; i++) {
+        struct fp8q_compare_worker *w = &c->workers[i];
+        w->number = i;
+        w->piece = SIZE_MAX;
+        if (posix_memalign((void **)&w->memory, 64, (size_t)bytes) != 0)
+            return fp8q_fail_nomem(err);
+    }
+    return FP8Q_OK;
+}
+
+static int open_comparison(struct fp8q_comparison *c, struct fp8q_error *err)
+{
+    const struct fp8q_plan *plan = c->plan;
+    c->tensors = fp8q_array(plan->n_tensors, sizeof(*c->tensors));
+    c->sums = fp8q_array(plan->n_stripes, sizeof(*c->sums));
+    if (!c->tensors || !c->sums)
+        return fp8q_fail_nomem(err);
+    FP8Q_TRY(open_rounding(c, err));
+    FP8Q_TRY(open_workers(c, err));
+    FP8Q_TRY(fp8q_files_create(plan->ckpt, &c->sources, err));
+    FP8Q_TRY(fp8q_files_create(c->report->ckpt, &c->outputs, err));
+    FP8Q_TRY(match_tensors(c, err));
+
+    for (size_t i = 0; i < plan->n_pieces; i++) {
+        const struct fp8q_piece *p = &plan->pieces[i];
+        if (!c->tensors[p->output])
+            continue;
+        fp8q_files_expect(&c->sources, plan->ckpt->tensors[p->source].shard, p->n_stripes);
+        fp8q_files_expect(&c->outputs, c->tensors[p->output]->shard, p->n_stripes);
+    }
+    return FP8Q_OK;
+}
+
+static void close_comparison(struct fp8q_comparison *c)
+{
+    for (unsigned i = 0; c->workers && i < c->options->threads; i++) {
+        free(c->workers[i].memory);
+        fp8q_weights_reset(&c->workers[i].source);
+        fp8q_weights_reset(&c->workers[i].output);
+    }
+    if (c->sources.ckpt)
+        fp8q_files_reset(&c->sources);
+    if (c->outputs.ckpt)
+        fp8q_files_reset(&c->outputs);
+    if (c->derives_gptq)
+        fp8q_rounding_close(&c->rounding);
+    free(c->gptq);
+    free(c->workers);
+    free(c->tensors);
+    free(c->sums);
+}
+
+static int run_comparison(struct fp8q_comparison *c, struct fp8q_error *err)
+{
+    FP8Q_TRY(open_comparison(c, err));
+    FP8Q_TRY(fp8q_pool_run(c->options->watch, c->options->threads, c->plan->n_stripes, run_task, c,
+                           err));
+    count_looked_at(c);
+    return collect_sqnr(c, err);
+}
+
+int fp8q_verify_source(struct fp8q_report *report, const struct fp8q_verify_options *o,
+                       struct fp8q_payload *payload, struct fp8q_error *err)
+{
+    FP8Q_TRY(make_plan(report, o, err));
+
+    struct fp8q_comparison c = {
+        .report = report,
+        .payload = payload,
+        .options = o,
+        .plan = report->plan,
+        .same_rules = report->ours,
+        .factor = report->ours ? 1.0f : 2.0f,
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+        .kept = {.id = "kept-identical",
+                 .status = FP8Q_CHECK_FAIL,
+                 .limit = "tensors left unquantized byte for byte as in the source"},
+        .codes = {.id = "codes-equal",
+                  .status = FP8Q_CHECK_FAIL,
+                  .limit = "FP8 values as derived again"},
+        .scales = {.id = "scales-equal",
+                   .status = FP8Q_CHECK_FAIL,
+                   .limit = "scales as derived again"},
+        .bound = {.id = "error-bound",
+                  .status = FP8Q_CHECK_FAIL,
+                  .limit = report->ours ? "|w - q*s| <= max(|w|/16, s*2^-10)"
+                                        : "|w - q*s| <= 2 * max(|w|/16, s*2^-10)"},
+        .block_bound = {
+            .id = "block-error-bound",
+            .status = FP8Q_CHECK_FAIL,
+            .limit =
+                "GPTQ: in each block, squared errors sum up to at most 4 x those of the bounds"}};
+    report->bound_factor = (double)c.factor;
+
+    int status = report_all(&c, run_comparison(&c, err), err);
+    close_comparison(&c);
+    return status;
+}
