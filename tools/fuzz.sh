@@ -20,9 +20,7 @@ run() {
     work=build/fuzz/work/$name
     rm -rf "$work"
     mkdir -p "$work/corpus" "$work/found"
-    for seeds in "tests/fuzz/seeds/$name" "tests/fuzz/seeds/common"; do
-        [ ! -d "$seeds" ] || cp "$seeds"/* "$work/corpus/"
-    done
+    [ ! -d "tests/fuzz/seeds/$name" ] || cp "tests/fuzz/seeds/$name"/* "$work/corpus/"
     [ ! -f "tests/fuzz/$name.dict" ] || set -- "$@" "-dict=tests/fuzz/$name.dict"
     echo "$name: $*"
     # shellcheck disable=SC2086

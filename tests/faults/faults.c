@@ -25,7 +25,7 @@
 #include "base/crc.h"
 #include "support/small.h"
 
-int cli_main(int argc, char **argv); /* main() of src/cli/main.c */
+int cli_main(int argc, char **argv); /* main() of src/commands/main.c */
 
 /* Findings of the sanitizers must not look like an exit status of ours.  */
 const char *__asan_default_options(void);

@@ -2,7 +2,7 @@
  *
  * inject.h - fails one system call or allocation of this process.
  *
- * The program is linked with --wrap for every function that src/io.c imports, and for allocations.
+ * The program is linked with --wrap for every function that src/base imports, and for allocations.
  */
 #ifndef FP8Q_TESTS_INJECT_H
 #define FP8Q_TESTS_INJECT_H

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares src/tokenizer.c with the `tokenizers` library on mixed text.
+"""Compares src/tokenizer with the `tokenizers` library on mixed text.
 
     tokenizer_check.py TOKENIZE_FILE WORK [CHECKPOINT ...] [--megabytes N] [--fixtures DIR]
 
