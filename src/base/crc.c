@@ -9,6 +9,7 @@
 #include <zlib.h>
 
 #include "base/io.h"
+#include "base/mem.h"
 
 uint32_t fp8q_crc32(uint32_t crc, const void *data, size_t len)
 {
@@ -21,24 +22,37 @@ uint32_t fp8q_crc32_join(uint32_t crc_a, uint32_t crc_b, uint64_t len_b)
     return (uint32_t)crc32_combine(crc_a, crc_b, (z_off_t)len_b);
 }
 
-int fp8q_file_crc32(const char *path, uint32_t *crc_out, struct fp8q_error *err)
+static int crc_of_open(int fd, uint64_t size, const char *path, uint32_t *crc_out,
+                       struct fp8q_error *err)
 {
     enum { CHUNK = 1 << 18 };
-    struct stat st;
-    int fd;
-    *crc_out = 0;
-    FP8Q_TRY(fp8q_open_read(path, &st, &fd, err));
+    int status = FP8Q_OK;
+    uint32_t crc = 0;
     char *buf = malloc(CHUNK);
-    int status = buf ? FP8Q_OK : fp8q_fail_nomem(err);
-    for (uint64_t at = 0; status == FP8Q_OK && at < (uint64_t)st.st_size;) {
-        uint64_t left = (uint64_t)st.st_size - at;
-        size_t n = left < CHUNK ? (size_t)left : CHUNK;
+    if (!buf)
+        return fp8q_fail_nomem(err);
+
+    for (uint64_t at = 0; status == FP8Q_OK && at < size; at += CHUNK) {
+        size_t n = (size_t)fp8q_min_u64(size - at, CHUNK);
         status = fp8q_pread(fd, buf, n, at, path, err);
         if (status == FP8Q_OK)
-            *crc_out = fp8q_crc32(*crc_out, buf, n);
-        at += n;
+            crc = fp8q_crc32(crc, buf, n);
     }
+
     free(buf);
+    *crc_out = crc;
+    return status;
+}
+
+int fp8q_file_crc32(const char *path, uint32_t *crc_out, struct fp8q_error *err)
+{
+    struct stat st;
+    int fd;
+
+    *crc_out = 0;
+    FP8Q_TRY(fp8q_open_read(path, &st, &fd, err));
+
+    int status = crc_of_open(fd, (uint64_t)st.st_size, path, crc_out, err);
     (void)fp8q_close(&fd, path, NULL);
     return status;
 }

@@ -6,15 +6,17 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/statvfs.h>
-#include <zlib.h>
+#include <unistd.h>
 
 #include "base/internal.h"
 #include "base/io.h"
+#include "base/mem.h"
 #include "base/path.h"
 #include "base/text.h"
 
@@ -23,27 +25,37 @@
 int fp8q_mkdir(const char *path, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     if (mkdir(path, 0777) != 0)
         return fp8q_fail_errno(err, errno, "cannot create directory %s", fp8q_show(&shown, path));
     return FP8Q_OK;
 }
 
+/* Creates @path unless something stands there.  */
+static int mkdir_if_missing(const char *path, struct fp8q_error *err)
+{
+    struct stat st;
+    bool there;
+
+    FP8Q_TRY(fp8q_lstat(path, &st, &there, err));
+    return there ? FP8Q_OK : fp8q_mkdir(path, err);
+}
+
 int fp8q_make_parents(const char *dir, const char *relative, struct fp8q_error *err)
 {
+    int status = FP8Q_OK;
     char *path = fp8q_join(dir, relative);
     if (!path)
         return fp8q_fail_nomem(err);
-    int status = FP8Q_OK;
-    struct stat st;
-    bool there;
+
+    /* From the top: the path is cut at each slash below @dir in turn.  */
     for (char *slash = strchr(path + strlen(dir) + 1, '/'); slash && status == FP8Q_OK;
          slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        status = fp8q_lstat(path, &st, &there, err);
-        if (status == FP8Q_OK && !there)
-            status = fp8q_mkdir(path, err);
+        status = mkdir_if_missing(path, err);
         *slash = '/';
     }
+
     free(path);
     return status;
 }
@@ -51,6 +63,7 @@ int fp8q_make_parents(const char *dir, const char *relative, struct fp8q_error *
 int fp8q_rename(const char *from, const char *to, struct fp8q_error *err)
 {
     struct fp8q_shown a, b;
+
     if (rename(from, to) != 0)
         return fp8q_fail_errno(err, errno, "renaming %s to %s", fp8q_show(&a, from),
                                fp8q_show(&b, to));
@@ -61,28 +74,35 @@ int fp8q_rename_new(const char *from, const char *to, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
     struct stat st;
+
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
         return FP8Q_OK;
     if (errno == EEXIST)
         return fp8q_fail(err, FP8Q_E_ARG, "dst-exists", "%s: exists already",
                          fp8q_show(&shown, to));
+
     if (errno != EINVAL && errno != ENOSYS)
         return fp8q_fail_errno(err, errno, "renaming to %s", fp8q_show(&shown, to));
+
     /* File system without RENAME_NOREPLACE: the check leaves a short gap, the lock covers our own
      * runs.  */
     bool there;
+
     FP8Q_TRY(fp8q_lstat(to, &st, &there, err));
     if (there)
         return fp8q_fail(err, FP8Q_E_ARG, "dst-exists", "%s: exists already",
                          fp8q_show(&shown, to));
+
     return fp8q_rename(from, to, err);
 }
 
 int fp8q_rename_swap(const char *a, const char *b, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     if (renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0)
         return FP8Q_OK;
+
     if (errno == EINVAL || errno == ENOSYS)
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "no-swap",
                          "%s: this file system cannot swap two names", fp8q_show(&shown, b));
@@ -92,17 +112,21 @@ int fp8q_rename_swap(const char *a, const char *b, struct fp8q_error *err)
 int fp8q_fsync_dir(const char *path, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     int fd = fp8q_open_retry(path, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
         return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
+
     int status = FP8Q_OK;
     int result;
     do
         result = fsync(fd);
     while (result != 0 && errno == EINTR);
+
     /* Some network file systems have no fsync of a directory and say EINVAL.  */
     if (result != 0 && errno != EINVAL)
         status = fp8q_fail_errno(err, errno, "flushing directory %s", fp8q_show(&shown, path));
+
     close(fd);
     return status;
 }
@@ -114,77 +138,88 @@ void fp8q_names_free(char **names, size_t count)
     free(names);
 }
 
+/* Names of @dir but "." and "..".  What was read before a failure stays in @names_out.  */
+static int read_names(DIR *dir, const char *path, char ***names_out, size_t *count_out,
+                      struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    size_t cap = 0;
+
+    for (;;) {
+        errno = 0; /* the only way to tell the end from a failure */
+        struct dirent *entry = readdir(dir);
+        if (!entry && errno)
+            return fp8q_fail_errno(err, errno, "listing %s", fp8q_show(&shown, path));
+        if (!entry)
+            return FP8Q_OK;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+
+        FP8Q_TRY(fp8q_grow(names_out, *count_out, &cap, sizeof(**names_out), err));
+        char *name = strdup(entry->d_name);
+        if (!name)
+            return fp8q_fail_nomem(err);
+        (*names_out)[(*count_out)++] = name;
+    }
+}
+
 int fp8q_list_dir(const char *path, char ***names_out, size_t *count_out, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
-    char **names = NULL;
-    size_t count = 0, cap = 0;
-    int status = FP8Q_OK;
+    DIR *dir = opendir(path);
+
     *names_out = NULL;
     *count_out = 0;
-    DIR *dir = opendir(path);
     if (!dir)
         return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
-    for (;;) {
-        errno = 0;
-        struct dirent *entry = readdir(dir);
-        if (!entry) {
-            if (errno)
-                status = fp8q_fail_errno(err, errno, "listing %s", fp8q_show(&shown, path));
-            break;
-        }
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        if (count == cap) {
-            char **grown = realloc(names, (cap ? cap * 2 : 32) * sizeof(*names));
-            if (!grown) {
-                status = fp8q_fail_nomem(err);
-                break;
-            }
-            names = grown;
-            cap = cap ? cap * 2 : 32;
-        }
-        names[count] = strdup(entry->d_name);
-        if (!names[count]) {
-            status = fp8q_fail_nomem(err);
-            break;
-        }
-        count++;
-    }
+
+    int status = read_names(dir, path, names_out, count_out, err);
     closedir(dir);
     if (status != FP8Q_OK) {
-        fp8q_names_free(names, count);
+        fp8q_names_free(*names_out, *count_out);
+        *names_out = NULL;
+        *count_out = 0;
         return status;
     }
-    if (count)
-        qsort(names, count, sizeof(*names), fp8q_compare_strings);
-    *names_out = names;
-    *count_out = count;
+
+    if (*count_out)
+        qsort(*names_out, *count_out, sizeof(**names_out), fp8q_compare_strings);
     return FP8Q_OK;
 }
 
-int fp8q_remove_tree(const char *path, struct fp8q_error *err)
+static int remove_children(const char *path, struct fp8q_error *err)
 {
-    struct fp8q_shown shown;
-    struct stat st;
-    if (lstat(path, &st) != 0)
-        return errno == ENOENT ? FP8Q_OK
-                               : fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
-    if (!S_ISDIR(st.st_mode))
-        return fp8q_unlink(path, err);
     char **names;
     size_t count;
     int status = fp8q_list_dir(path, &names, &count, err);
+
     for (size_t i = 0; status == FP8Q_OK && i < count; i++) {
         char *child = fp8q_join(path, names[i]);
         /* Depth is that of our own output tree, a copy of the source's.  */
         status = child ? fp8q_remove_tree(child, err) : fp8q_fail_nomem(err);
         free(child);
     }
+
     fp8q_names_free(names, count);
-    if (status == FP8Q_OK && rmdir(path) != 0 && errno != ENOENT)
-        status = fp8q_fail_errno(err, errno, "removing %s", fp8q_show(&shown, path));
     return status;
+}
+
+int fp8q_remove_tree(const char *path, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    struct stat st;
+    bool there;
+
+    FP8Q_TRY(fp8q_lstat(path, &st, &there, err));
+    if (!there)
+        return FP8Q_OK;
+    if (!S_ISDIR(st.st_mode))
+        return fp8q_unlink(path, err);
+
+    FP8Q_TRY(remove_children(path, err));
+    if (rmdir(path) != 0 && errno != ENOENT)
+        return fp8q_fail_errno(err, errno, "removing %s", fp8q_show(&shown, path));
+    return FP8Q_OK;
 }
 
 /* ---- what stands at a path ----------------------------------------------------------------- */
@@ -192,9 +227,11 @@ int fp8q_remove_tree(const char *path, struct fp8q_error *err)
 static int stat_result(int result, const char *path, bool *there_out, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     *there_out = result == 0;
     if (result == 0 || errno == ENOENT || errno == ENOTDIR)
         return FP8Q_OK;
+
     bool loop = errno == ELOOP;
     int status = fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
     if (loop && err)
@@ -216,6 +253,7 @@ int fp8q_is_dir(const char *path, bool *is_dir_out, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
     struct stat st;
+
     *is_dir_out = false;
     if (stat(path, &st) != 0)
         return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
@@ -226,6 +264,7 @@ int fp8q_is_dir(const char *path, bool *is_dir_out, struct fp8q_error *err)
 int fp8q_fstat(int fd, struct stat *stat_out, const char *path, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     if (fstat(fd, stat_out) != 0)
         return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
     return FP8Q_OK;
@@ -234,6 +273,7 @@ int fp8q_fstat(int fd, struct stat *stat_out, const char *path, struct fp8q_erro
 int fp8q_unlink(const char *path, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     if (unlink(path) != 0 && errno != ENOENT)
         return fp8q_fail_errno(err, errno, "removing %s", fp8q_show(&shown, path));
     return FP8Q_OK;
@@ -242,6 +282,7 @@ int fp8q_unlink(const char *path, struct fp8q_error *err)
 int fp8q_real_path(const char *path, char **real_out, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     *real_out = realpath(path, NULL);
     if (*real_out || errno == ENOENT || errno == ENOTDIR)
         return FP8Q_OK;
@@ -252,9 +293,11 @@ uint64_t fp8q_free_space(const char *dir)
 {
     struct statvfs fs;
     uint64_t bytes;
+    /* Some network file systems answer with zeros.  */
     if (statvfs(dir, &fs) != 0 || fs.f_blocks == 0 ||
         __builtin_mul_overflow((uint64_t)fs.f_bavail, (uint64_t)fs.f_frsize, &bytes))
         return UINT64_MAX;
+
     return bytes;
 }
 
@@ -265,9 +308,11 @@ static int lock_open(int fd, const char *path, bool shared, bool *taken_out, str
     struct stat held, there;
     bool exists;
     int result;
+
     do
         result = flock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB);
     while (result != 0 && errno == EINTR);
+
     *taken_out = false;
     if (result != 0) {
         struct fp8q_shown shown;
@@ -275,6 +320,8 @@ static int lock_open(int fd, const char *path, bool shared, bool *taken_out, str
                    ? FP8Q_OK
                    : fp8q_fail_errno(err, errno, "locking %s", fp8q_show(&shown, path));
     }
+
+    /* Whoever held it may have renamed it away: then this is a lock on nothing.  */
     FP8Q_TRY(fp8q_fstat(fd, &held, path, err));
     FP8Q_TRY(fp8q_lstat(path, &there, &exists, err));
     *taken_out = exists && held.st_ino == there.st_ino && held.st_dev == there.st_dev;
@@ -285,10 +332,13 @@ int fp8q_lock_file(const char *path, bool shared, int *fd_out, bool *taken_out,
                    struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     *taken_out = false;
+
     *fd_out = fp8q_open_retry(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
     if (*fd_out < 0)
         return fp8q_fail_errno(err, errno, "cannot create %s", fp8q_show(&shown, path));
+
     int status = lock_open(*fd_out, path, shared, taken_out, err);
     if (!*taken_out)
         (void)fp8q_close(fd_out, path, NULL); /* nothing was written */
@@ -299,15 +349,19 @@ int fp8q_lock_dir(const char *path, bool shared, int *fd_out, bool *taken_out,
                   struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     *taken_out = false;
     *fd_out = fp8q_open_retry(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+
     if (*fd_out < 0) {
         if (errno == ENOENT) /* renamed by who held it */
             return FP8Q_OK;
         return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
     }
+
     struct fp8q_error why = {0};
     int status = lock_open(*fd_out, path, shared, taken_out, &why);
+
     if (!*taken_out)
         (void)fp8q_close(fd_out, path, NULL);
     if (status != FP8Q_OK) /* NFS locks only what is open for writing, and a directory never is */

@@ -22,6 +22,7 @@ static void fill(struct fp8q_error *err, enum fp8q_status status, const char *id
 {
     if (!err)
         return;
+
     err->status = status;
     snprintf(err->id, sizeof(err->id), "%s", id);
     vsnprintf(err->message, sizeof(err->message), fmt, args);
@@ -30,9 +31,11 @@ static void fill(struct fp8q_error *err, enum fp8q_status status, const char *id
 int fp8q_fail(struct fp8q_error *err, enum fp8q_status status, const char *id, const char *fmt, ...)
 {
     va_list args;
+
     va_start(args, fmt);
     fill(err, status, id, fmt, args);
     va_end(args);
+
     return status;
 }
 
@@ -57,15 +60,18 @@ int fp8q_fail_errno(struct fp8q_error *err, int errnum, const char *fmt, ...)
 {
     enum fp8q_status status = errnum == ENOMEM ? FP8Q_E_NOMEM : FP8Q_E_IO;
     va_list args;
+
     va_start(args, fmt);
     fill(err, status, errnum == ENOSPC || errnum == EDQUOT ? "no-space" : "io", fmt, args);
     va_end(args);
+
     if (err) {
         size_t len = strlen(err->message);
         char reason[128] = "";
         snprintf(err->message + len, sizeof(err->message) - len, ": %s",
                  STRERROR_R(errnum, reason, sizeof(reason)));
     }
+
     return status;
 }
 
@@ -79,8 +85,10 @@ int fp8q_warn(struct fp8q_warnings *warnings, struct fp8q_error *err, const char
 {
     if (!warnings)
         return FP8Q_OK;
+
     char text[2000];
     va_list args;
+
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
@@ -103,6 +111,7 @@ void fp8q_warnings_reset(struct fp8q_warnings *warnings)
 {
     for (size_t i = 0; i < warnings->count; i++)
         free(warnings->items[i].message);
+
     free(warnings->items);
     *warnings = (struct fp8q_warnings){0};
 }
@@ -118,14 +127,17 @@ const char *fp8q_show_n(struct fp8q_shown *buf, const char *text, size_t len)
 {
     enum { TAIL = 4, LONGEST = 12 }; /* "..." and NUL; one escaped character */
     size_t used = 0;
+
     for (size_t i = 0; i < len;) {
         if (used + LONGEST + TAIL > sizeof(buf->text)) {
             memcpy(buf->text + used, "...", TAIL);
             return buf->text;
         }
+
         unsigned char c = (unsigned char)text[i];
         uint32_t cp = 0;
         size_t n = c < 0x80 ? 1 : fp8q_utf8_decode(text + i, len - i, &cp);
+
         if (n > 1 && cp >= 0xA0 && !is_bidi_control(cp)) {
             memcpy(buf->text + used, text + i, n);
             used += n;
@@ -137,8 +149,10 @@ const char *fp8q_show_n(struct fp8q_shown *buf, const char *text, size_t len)
         } else {
             buf->text[used++] = (char)c;
         }
+
         i += n;
     }
+
     buf->text[used] = '\0';
     return buf->text;
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/internal.h"
+#include "base/mem.h"
 
 /* Linux moves at most 0x7ffff000 bytes a call; smaller pieces also let a cancel through.  */
 #define LARGEST_TRANSFER ((size_t)1 << 30)
@@ -22,21 +23,33 @@ _Static_assert(sizeof(off_t) == 8, "build with _FILE_OFFSET_BITS=64");
 
 /* ---- open and close ---------------------------------------------------------------------- */
 
-static int require_regular(int *fd, const char *path, struct stat *stat_out, struct fp8q_error *err)
+static const char *kind_name(mode_t mode)
+{
+    if (S_ISDIR(mode))
+        return "directory";
+    return S_ISFIFO(mode) ? "FIFO" : "device or socket";
+}
+
+static int check_regular(int fd, const char *path, struct stat *stat_out, struct fp8q_error *err)
 {
     struct stat st;
     struct fp8q_shown shown;
-    int status = FP8Q_OK;
-    if (fstat(*fd, &st) != 0)
-        status = fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
-    else if (!S_ISREG(st.st_mode))
-        status = fp8q_fail(err, FP8Q_E_IO, "not-regular", "%s: is a %s, expected a regular file",
-                           fp8q_show(&shown, path),
-                           S_ISDIR(st.st_mode)    ? "directory"
-                           : S_ISFIFO(st.st_mode) ? "FIFO"
-                                                  : "device or socket");
-    else if (stat_out)
+
+    if (fstat(fd, &st) != 0)
+        return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
+    if (!S_ISREG(st.st_mode))
+        return fp8q_fail(err, FP8Q_E_IO, "not-regular", "%s: is a %s, expected a regular file",
+                         fp8q_show(&shown, path), kind_name(st.st_mode));
+    if (stat_out)
         *stat_out = st;
+    return FP8Q_OK;
+}
+
+/* Closes *@fd unless it is a regular file.  */
+static int require_regular(int *fd, const char *path, struct stat *stat_out, struct fp8q_error *err)
+{
+    int status = check_regular(*fd, path, stat_out, err);
+
     if (status != FP8Q_OK) {
         close(*fd);
         *fd = -1;
@@ -47,15 +60,18 @@ static int require_regular(int *fd, const char *path, struct stat *stat_out, str
 int fp8q_open_retry(const char *path, int flags, int mode)
 {
     int fd;
+
     do
         fd = open(path, flags | O_CLOEXEC, mode);
     while (fd < 0 && errno == EINTR);
+
     return fd;
 }
 
 int fp8q_open_read(const char *path, struct stat *stat_out, int *fd_out, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     /* O_NONBLOCK: opening a FIFO without a writer would otherwise hang.  No effect on regular
      * files.  */
     *fd_out = fp8q_open_retry(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
@@ -67,6 +83,7 @@ int fp8q_open_read(const char *path, struct stat *stat_out, int *fd_out, struct 
 int fp8q_create(const char *path, int *fd_out, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     *fd_out = fp8q_open_retry(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
     if (*fd_out < 0)
         return fp8q_fail_errno(err, errno, "cannot create %s", fp8q_show(&shown, path));
@@ -76,6 +93,7 @@ int fp8q_create(const char *path, int *fd_out, struct fp8q_error *err)
 int fp8q_open_write(const char *path, int *fd_out, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     *fd_out = fp8q_open_retry(path, O_RDWR | O_NONBLOCK | O_NOFOLLOW, 0);
     if (*fd_out < 0)
         return fp8q_fail_errno(err, errno, "cannot open %s for writing", fp8q_show(&shown, path));
@@ -85,10 +103,13 @@ int fp8q_open_write(const char *path, int *fd_out, struct fp8q_error *err)
 int fp8q_close(int *fd, const char *path, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     if (*fd < 0)
         return FP8Q_OK;
+
     int result = close(*fd);
     *fd = -1;
+
     /* Linux has closed the descriptor even on EINTR; any other error may mean lost data.  */
     if (result != 0 && errno != EINTR)
         return fp8q_fail_errno(err, errno, "closing %s", fp8q_show(&shown, path));
@@ -101,9 +122,11 @@ int fp8q_pread(int fd, void *buf, size_t len, uint64_t offset, const char *path,
                struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     for (size_t done = 0; done < len;) {
-        size_t want = len - done < LARGEST_TRANSFER ? len - done : LARGEST_TRANSFER;
+        size_t want = fp8q_min_size(len - done, LARGEST_TRANSFER);
         ssize_t n = pread(fd, (char *)buf + done, want, (off_t)(offset + done));
+
         if (n > 0)
             done += (size_t)n;
         else if (n == 0)
@@ -122,9 +145,11 @@ int fp8q_pwrite(int fd, const void *buf, size_t len, uint64_t offset, const char
                 struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     for (size_t done = 0; done < len;) {
-        size_t want = len - done < LARGEST_TRANSFER ? len - done : LARGEST_TRANSFER;
+        size_t want = fp8q_min_size(len - done, LARGEST_TRANSFER);
         ssize_t n = pwrite(fd, (const char *)buf + done, want, (off_t)(offset + done));
+
         if (n > 0)
             done += (size_t)n;
         else if (n == 0 || errno != EINTR)
@@ -138,9 +163,11 @@ int fp8q_fsync(int fd, const char *path, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
     int result;
+
     do
         result = fsync(fd);
     while (result != 0 && errno == EINTR);
+
     if (result != 0)
         return fp8q_fail_errno(err, errno, "flushing %s to disk", fp8q_show(&shown, path));
     return FP8Q_OK;
@@ -151,18 +178,23 @@ int fp8q_reserve(int fd, uint64_t size, const char *path, struct fp8q_error *err
     struct fp8q_shown shown;
     int result;
     struct statfs fs;
+
     if (size == 0)
         return FP8Q_OK;
+
     /* tmpfs reserves by allocating every page, one writer at a time; a write does that as well.  */
     bool in_memory = fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
     do
         result = in_memory ? -1 : fallocate(fd, 0, 0, (off_t)size);
     while (result != 0 && !in_memory && errno == EINTR);
+
     if (result == 0)
         return FP8Q_OK;
     if (!in_memory && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
         return fp8q_fail_errno(err, errno, "reserving %llu bytes for %s", (unsigned long long)size,
                                fp8q_show(&shown, path));
+
+    /* No room was promised, so a write may still meet a full disk; the size is right at least.  */
     do
         result = ftruncate(fd, (off_t)size);
     while (result != 0 && errno == EINTR);

@@ -28,18 +28,22 @@ static void *work(void *arg)
 {
     struct worker *self = arg;
     struct pool *pool = self->pool;
+
     for (;;) {
         pthread_mutex_lock(&pool->lock);
         uint64_t task = pool->next < pool->limit ? pool->next++ : UINT64_MAX;
         pthread_mutex_unlock(&pool->lock);
+
         if (task == UINT64_MAX)
             return NULL;
+
         struct fp8q_error error = {0};
         int status = fp8q_watch_check(pool->watch, &error);
         if (status == FP8Q_OK)
             status = pool->run(pool->ctx, self->index, task, &error);
         if (status == FP8Q_OK)
             continue;
+
         pthread_mutex_lock(&pool->lock);
         if (task < pool->limit) { /* every lower task has been taken already and will be heard */
             pool->limit = task;
@@ -54,26 +58,33 @@ int fp8q_pool_run(const struct fp8q_watch *watch, unsigned n_threads, uint64_t n
                   fp8q_task_fn *run, void *ctx, struct fp8q_error *err)
 {
     struct pool pool = {.limit = n_tasks, .watch = watch, .run = run, .ctx = ctx};
+
     if (n_threads > n_tasks)
         n_threads = (unsigned)n_tasks;
     if (n_threads == 0)
         n_threads = 1;
+
     struct worker *workers = calloc(n_threads, sizeof(*workers));
     if (!workers)
         return fp8q_fail_nomem(err);
+
     pthread_mutex_init(&pool.lock, NULL);
     unsigned started = 0;
     for (unsigned i = 0; i < n_threads; i++)
         workers[i] = (struct worker){.pool = &pool, .index = i};
+
     /* Fewer threads than asked for is slower, not wrong.  */
     for (unsigned i = 1; i < n_threads; i++)
         if (pthread_create(&workers[started + 1].thread, NULL, work, &workers[started + 1]) == 0)
             started++;
+
     work(&workers[0]);
     for (unsigned i = 1; i <= started; i++)
         pthread_join(workers[i].thread, NULL);
+
     pthread_mutex_destroy(&pool.lock);
     free(workers);
+
     if (pool.status != FP8Q_OK && err)
         *err = pool.error;
     return pool.status;
@@ -82,6 +93,7 @@ int fp8q_pool_run(const struct fp8q_watch *watch, unsigned n_threads, uint64_t n
 unsigned fp8q_cpu_count(void)
 {
     cpu_set_t set;
+
     if (sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0)
         return (unsigned)CPU_COUNT(&set);
     return 1;

@@ -36,6 +36,7 @@ static bool reserve(struct fp8q_text *t, size_t extra)
         return false;
     if (extra < t->cap - t->len)
         return true;
+
     size_t cap = t->cap ? t->cap : 256;
     while (cap - t->len <= extra) {
         if (cap > SIZE_MAX / 2) {
@@ -44,11 +45,13 @@ static bool reserve(struct fp8q_text *t, size_t extra)
         }
         cap *= 2;
     }
+
     char *data = realloc(t->data, cap);
     if (!data) {
         t->failed = true;
         return false;
     }
+
     t->data = data;
     t->cap = cap;
     return true;
@@ -58,6 +61,7 @@ void fp8q_text_add(struct fp8q_text *t, const char *bytes, size_t len)
 {
     if (!reserve(t, len))
         return;
+
     if (len)
         memcpy(t->data + t->len, bytes, len);
     t->len += len;
@@ -72,9 +76,11 @@ void fp8q_text_puts(struct fp8q_text *t, const char *s)
 void fp8q_text_printf(struct fp8q_text *t, const char *fmt, ...)
 {
     va_list args, again;
+
     va_start(args, fmt);
     va_copy(again, args);
     int n = vsnprintf(NULL, 0, fmt, args);
+
     va_end(args);
     if (n < 0)
         t->failed = true;
@@ -82,6 +88,7 @@ void fp8q_text_printf(struct fp8q_text *t, const char *fmt, ...)
         vsnprintf(t->data + t->len, (size_t)n + 1, fmt, again);
         t->len += (size_t)n;
     }
+
     va_end(again);
 }
 
@@ -89,14 +96,18 @@ void fp8q_text_json_string(struct fp8q_text *t, const char *s, size_t len)
 {
     static const char short_escape[32] = {
         ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
+
     fp8q_text_add(t, "\"", 1);
     size_t plain = 0; /* start of the run that needs no escape */
+
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)s[i];
         if (c >= 0x20 && c != '"' && c != '\\')
             continue;
+
         fp8q_text_add(t, s + plain, i - plain);
         plain = i + 1;
+
         if (c == '"' || c == '\\')
             fp8q_text_printf(t, "\\%c", c);
         else if (short_escape[c])
@@ -104,6 +115,7 @@ void fp8q_text_json_string(struct fp8q_text *t, const char *s, size_t len)
         else
             fp8q_text_printf(t, "\\u%04x", c);
     }
+
     fp8q_text_add(t, s + plain, len - plain);
     fp8q_text_add(t, "\"", 1);
 }

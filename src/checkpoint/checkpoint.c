@@ -24,6 +24,7 @@ void fp8q_ckpt_close(struct fp8q_ckpt *ckpt)
         return;
     for (size_t i = 0; i < ckpt->n_shards; i++)
         fp8q_shard_free(&ckpt->shards[i]);
+
     free(ckpt->shards);
     free(ckpt->tensors);
     free(ckpt->index_text);
@@ -44,19 +45,23 @@ const struct fp8q_tensor *fp8q_ckpt_find_joined(const struct fp8q_ckpt *ckpt, co
                                                 size_t head_len, const char *tail)
 {
     size_t from = 0, to = ckpt->n_tensors;
+
     while (from < to) {
         size_t middle = from + (to - from) / 2;
         const char *name = ckpt->tensors[middle].name;
+
         int order = strncmp(head, name, head_len);
         if (order == 0)
             order = strcmp(tail, name + head_len);
         if (order == 0)
             return &ckpt->tensors[middle];
+
         if (order < 0)
             to = middle;
         else
             from = middle + 1;
     }
+
     return NULL;
 }
 
@@ -65,9 +70,11 @@ static int check_same(const struct fp8q_shard *shard, const struct stat *now,
 {
     const struct stat *then = &shard->stat;
     struct fp8q_shown shown;
+
     if (now->st_size == then->st_size && now->st_dev == then->st_dev &&
         now->st_ino == then->st_ino && now->st_mtim.tv_sec == then->st_mtim.tv_sec &&
         now->st_mtim.tv_nsec == then->st_mtim.tv_nsec)
+
         return FP8Q_OK;
     return fp8q_fail(err, FP8Q_E_IO, "source-changed", "%s: changed since its header was read",
                      fp8q_show(&shown, shard->path));
@@ -76,6 +83,7 @@ static int check_same(const struct fp8q_shard *shard, const struct stat *now,
 int fp8q_shard_unchanged(const struct fp8q_shard *shard, int fd, struct fp8q_error *err)
 {
     struct stat st;
+
     FP8Q_TRY(fp8q_fstat(fd, &st, shard->path, err));
     return check_same(shard, &st, err);
 }
@@ -87,13 +95,16 @@ int fp8q_ckpt_read(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *tenso
     struct fp8q_shown shown;
     struct stat st;
     int fd;
+
     if (offset > tensor->size_bytes || len > tensor->size_bytes - offset)
         return fp8q_fail(err, FP8Q_E_ARG, "range", "tensor \"%s\" has %" PRIu64 " bytes only",
                          fp8q_show(&shown, tensor->name), tensor->size_bytes);
+
     FP8Q_TRY(fp8q_open_read(shard->path, &st, &fd, err));
     int status = check_same(shard, &st, err);
     if (status == FP8Q_OK)
         status = fp8q_pread(fd, buf, len, tensor->offset + offset, shard->path, err);
+
     (void)fp8q_close(&fd, shard->path, NULL); /* only read */
     return status;
 }
@@ -101,9 +112,11 @@ int fp8q_ckpt_read(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *tenso
 int fp8q_ckpt_unchanged(const struct fp8q_ckpt *ckpt, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     for (size_t i = 0; i < ckpt->n_shards; i++) {
         struct stat st;
         bool there;
+
         FP8Q_TRY(fp8q_stat(ckpt->shards[i].path, &st, &there, err));
         if (!there)
             return fp8q_fail(err, FP8Q_E_IO, "source-changed", "%s: is gone",

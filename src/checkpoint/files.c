@@ -15,6 +15,7 @@
 static bool outgrows_memory(const struct fp8q_ckpt *ckpt)
 {
     long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGE_SIZE);
+
     return pages > 0 && size > 0 && ckpt->data_bytes / (uint64_t)size > (uint64_t)pages / 2;
 }
 
@@ -23,11 +24,14 @@ int fp8q_files_create(const struct fp8q_ckpt *ckpt, struct fp8q_files *files,
 {
     *files = (struct fp8q_files){
         .ckpt = ckpt, .outgrows_memory = outgrows_memory(ckpt), .lock = PTHREAD_MUTEX_INITIALIZER};
+
     files->shards = fp8q_array(ckpt->n_shards, sizeof(*files->shards));
     if (!files->shards)
         return fp8q_fail_nomem(err);
+
     for (size_t i = 0; i < ckpt->n_shards; i++)
         files->shards[i].fd = -1;
+
     return FP8Q_OK;
 }
 
@@ -35,6 +39,7 @@ void fp8q_files_reset(struct fp8q_files *files)
 {
     for (size_t i = 0; files->shards && i < files->ckpt->n_shards; i++)
         (void)fp8q_close(&files->shards[i].fd, "", NULL); /* open only after a failure */
+
     free(files->shards);
     files->shards = NULL;
 }
@@ -49,12 +54,14 @@ int fp8q_files_acquire(struct fp8q_files *files, uint32_t shard, int *fd_out,
 {
     struct fp8q_open_shard *s = &files->shards[shard];
     int status = FP8Q_OK;
+
     pthread_mutex_lock(&files->lock);
     if (s->fd < 0) {
         status = fp8q_open_read(files->ckpt->shards[shard].path, NULL, &s->fd, err);
         if (status == FP8Q_OK)
             status = fp8q_shard_unchanged(&files->ckpt->shards[shard], s->fd, err);
     }
+
     *fd_out = s->fd;
     pthread_mutex_unlock(&files->lock);
     return status;
@@ -69,11 +76,14 @@ void fp8q_files_passed(const struct fp8q_files *files, uint32_t shard, uint64_t 
 int fp8q_files_release(struct fp8q_files *files, uint32_t shard, struct fp8q_error *err)
 {
     struct fp8q_open_shard *s = &files->shards[shard];
+
     pthread_mutex_lock(&files->lock);
     bool last = --s->tasks_left == 0;
     pthread_mutex_unlock(&files->lock);
+
     if (!last || s->fd < 0) /* no task had to open it */
         return FP8Q_OK;
+
     FP8Q_TRY(fp8q_shard_unchanged(&files->ckpt->shards[shard], s->fd, err));
     fp8q_files_passed(files, shard, 0); /* 0: to the end of the file */
     return fp8q_close(&s->fd, files->ckpt->shards[shard].path, err);

@@ -30,16 +30,20 @@ static bool dir_has(const struct fp8q_opening *o, const char *name)
 static const struct fp8q_shard *find_shard(const struct fp8q_ckpt *ckpt, const char *name)
 {
     size_t from = 0, to = ckpt->n_shards;
+
     while (from < to) {
         size_t middle = from + (to - from) / 2;
+
         int order = strcmp(name, ckpt->shards[middle].name);
         if (order == 0)
             return &ckpt->shards[middle];
+
         if (order < 0)
             to = middle;
         else
             from = middle + 1;
     }
+
     return NULL;
 }
 
@@ -48,9 +52,11 @@ static const struct fp8q_shard *find_shard(const struct fp8q_ckpt *ckpt, const c
 static int set_shards(struct fp8q_opening *o, const char *const *names, size_t count)
 {
     struct fp8q_ckpt *ckpt = o->ckpt;
+
     ckpt->shards = fp8q_array(count, sizeof(*ckpt->shards));
     if (!ckpt->shards)
         return fp8q_fail_nomem(o->err);
+
     for (size_t i = 0; i < count; i++) {
         ckpt->n_shards++;
         ckpt->shards[i].name = strdup(names[i]);
@@ -61,22 +67,32 @@ static int set_shards(struct fp8q_opening *o, const char *const *names, size_t c
     return FP8Q_OK;
 }
 
+static int read_and_parse_index(struct fp8q_opening *o, const char *path)
+{
+    struct fp8q_ckpt *ckpt = o->ckpt;
+
+    FP8Q_TRY(fp8q_read_file(path, MAX_INDEX, &ckpt->index_text, &ckpt->index_len, o->err));
+    return fp8q_index_parse(ckpt->index_text, ckpt->index_len, path, &o->index, o->err);
+}
+
 static int read_index(struct fp8q_opening *o)
 {
     struct fp8q_ckpt *ckpt = o->ckpt;
     struct fp8q_index *index = &o->index;
     struct fp8q_shown shown;
+
     char *path = fp8q_join(ckpt->dir, FP8Q_INDEX_NAME);
     if (!path)
         return fp8q_fail_nomem(o->err);
+
     ckpt->has_index = true;
     o->has_single = dir_has(o, FP8Q_SINGLE_NAME);
-    int status = fp8q_read_file(path, MAX_INDEX, &ckpt->index_text, &ckpt->index_len, o->err);
-    if (status == FP8Q_OK)
-        status = fp8q_index_parse(ckpt->index_text, ckpt->index_len, path, index, o->err);
+    int status = read_and_parse_index(o, path);
     free(path);
     FP8Q_TRY(status);
+
     ckpt->index_total_size = index->total_size;
+
     if (!index->has_metadata)
         FP8Q_TRY(fp8q_warn(o->warnings, o->err, "index-no-metadata",
                            "%s has no metadata object; transformers needs one", FP8Q_INDEX_NAME));
@@ -84,6 +100,7 @@ static int read_index(struct fp8q_opening *o)
         FP8Q_TRY(fp8q_warn(o->warnings, o->err, "shard-alias",
                            "%s spells %s with needless \"./\" or \"//\"", FP8Q_INDEX_NAME,
                            fp8q_show(&shown, index->respelled)));
+
     return set_shards(o, index->shards, index->n_shards);
 }
 
@@ -91,6 +108,7 @@ static int read_index(struct fp8q_opening *o)
 static unsigned long parts_in_name(const char *name)
 {
     size_t len = strlen(name) - strlen(FP8Q_WEIGHTS_ENDING), i = len;
+
     while (i > 0 && name[i - 1] >= '0' && name[i - 1] <= '9')
         i--;
     if (i == len || i < 4 || memcmp(name + i - 4, "-of-", 4) != 0)
@@ -110,19 +128,23 @@ static bool has_other_index(const struct fp8q_opening *o)
 static int fail_no_file(const struct fp8q_opening *o, size_t n_found, const char *first)
 {
     struct fp8q_shown dir, name;
+
     fp8q_show(&dir, o->ckpt->path);
     if (n_found == 1)
         return fp8q_fail(o->err, FP8Q_E_IO, "no-index",
                          "%s: %s is one shard of several, but there is no %s", dir.text,
                          fp8q_show(&name, first), FP8Q_INDEX_NAME);
+
     if (n_found > 1)
         return fp8q_fail(o->err, FP8Q_E_IO, "no-index",
                          "%s: %zu .safetensors files (first %s), but neither %s nor %s%s", dir.text,
                          n_found, fp8q_show(&name, first), FP8Q_INDEX_NAME, FP8Q_SINGLE_NAME,
                          has_other_index(o) ? " (an index of another name is not read)" : "");
+
     for (size_t i = 0; i < o->n_names; i++) {
         if (fp8q_ends_with(o->names[i], ".bin") || fp8q_ends_with(o->names[i], ".gguf") ||
             fp8q_ends_with(o->names[i], ".pth") || fp8q_ends_with(o->names[i], ".pt"))
+
             return fp8q_fail(o->err, FP8Q_E_IO, "no-safetensors",
                              "%s: no .safetensors file; %s is in a format that is not read",
                              dir.text, fp8q_show(&name, o->names[i]));
@@ -135,14 +157,17 @@ static int pick_single(struct fp8q_opening *o)
 {
     const char *single = FP8Q_SINGLE_NAME, *found = NULL;
     size_t n_found = 0;
+
     if (dir_has(o, single))
         return set_shards(o, &single, 1);
+
     for (size_t i = 0; i < o->n_names; i++) {
         if (fp8q_ends_with(o->names[i], FP8Q_WEIGHTS_ENDING)) {
             found = found ? found : o->names[i];
             n_found++;
         }
     }
+
     if (n_found != 1 || parts_in_name(found) > 1)
         return fail_no_file(o, n_found, found);
     return set_shards(o, &found, 1);
@@ -150,19 +175,24 @@ static int pick_single(struct fp8q_opening *o)
 
 /* ---- headers ------------------------------------------------------------------------------- */
 
+static int read_header(struct fp8q_shard *shard, struct fp8q_error *err)
+{
+    int fd;
+
+    FP8Q_TRY(fp8q_open_read(shard->path, &shard->stat, &fd, err));
+    int status = fp8q_st_read(fd, (uint64_t)shard->stat.st_size, shard->path, &shard->header, err);
+    (void)fp8q_close(&fd, shard->path, NULL); /* only read */
+    return status;
+}
+
 static int read_headers(struct fp8q_opening *o)
 {
     struct fp8q_ckpt *ckpt = o->ckpt;
+
     for (size_t i = 0; i < ckpt->n_shards; i++) {
-        struct fp8q_shard *shard = &ckpt->shards[i];
-        int fd;
         FP8Q_TRY(fp8q_watch_check(o->watch, o->err));
-        FP8Q_TRY(fp8q_open_read(shard->path, &shard->stat, &fd, o->err));
-        int status =
-            fp8q_st_read(fd, (uint64_t)shard->stat.st_size, shard->path, &shard->header, o->err);
-        (void)fp8q_close(&fd, shard->path, NULL); /* only read */
-        FP8Q_TRY(status);
-        ckpt->n_tensors += shard->header.n_tensors;
+        FP8Q_TRY(read_header(&ckpt->shards[i], o->err));
+        ckpt->n_tensors += ckpt->shards[i].header.n_tensors;
     }
     return FP8Q_OK;
 }
@@ -172,16 +202,21 @@ static int compare_tensors(const void *a, const void *b)
 {
     const struct fp8q_tensor *x = a, *y = b;
     int order = strcmp(x->name, y->name);
-    return order ? order : x->shard < y->shard ? -1 : x->shard > y->shard;
+
+    if (order)
+        return order;
+    return x->shard < y->shard ? -1 : x->shard > y->shard;
 }
 
 static int list_tensors(struct fp8q_opening *o)
 {
     struct fp8q_ckpt *ckpt = o->ckpt;
     size_t n = 0;
+
     ckpt->tensors = fp8q_array(ckpt->n_tensors, sizeof(*ckpt->tensors));
     if (!ckpt->tensors)
         return fp8q_fail_nomem(o->err);
+
     for (size_t i = 0; i < ckpt->n_shards; i++) {
         const struct fp8q_st_header *header = &ckpt->shards[i].header;
         for (size_t j = 0; j < header->n_tensors; j++) {
@@ -197,6 +232,7 @@ static int list_tensors(struct fp8q_opening *o)
             (void)fp8q_shape_count(t->shape, t->ndim, &out->n_elems); /* checked with the header */
         }
     }
+
     qsort(ckpt->tensors, n, sizeof(*ckpt->tensors), compare_tensors);
     return FP8Q_OK;
 }
@@ -205,11 +241,14 @@ static int build_table(struct fp8q_opening *o)
 {
     struct fp8q_ckpt *ckpt = o->ckpt;
     struct fp8q_shown shown;
+
     FP8Q_TRY(list_tensors(o));
     if (ckpt->has_index)
         FP8Q_TRY(fp8q_ckpt_match_index(o));
+
     for (size_t i = 0; i < ckpt->n_tensors; i++)
         ckpt->data_bytes += ckpt->tensors[i].size_bytes; /* no more than the files together */
+
     if (ckpt->n_tensors == 0)
         FP8Q_TRY(fp8q_warn(o->warnings, o->err, "no-tensors", "%s holds no tensor",
                            fp8q_show(&shown, ckpt->path)));
@@ -222,17 +261,23 @@ static int list_other_files(struct fp8q_opening *o)
 {
     struct fp8q_ckpt *ckpt = o->ckpt;
     struct fp8q_shown shown;
+
     ckpt->other_files = fp8q_array(o->n_names, sizeof(*ckpt->other_files));
     if (!ckpt->other_files)
         return fp8q_fail_nomem(o->err);
+
     for (size_t i = 0; i < o->n_names; i++) {
         char *name = o->names[i];
+
         if (find_shard(ckpt, name) || (ckpt->has_index && strcmp(name, FP8Q_INDEX_NAME) == 0))
             continue;
+
         ckpt->other_files[ckpt->n_other_files++] = name;
         o->names[i] = NULL; /* moved */
+
         if (!fp8q_ends_with(name, FP8Q_WEIGHTS_ENDING) || fp8q_is_policy_file(name))
             continue;
+
         if (ckpt->has_index && strcmp(name, FP8Q_SINGLE_NAME) == 0)
             FP8Q_TRY(fp8q_warn(
                 o->warnings, o->err, "index-beside-model",
@@ -245,25 +290,34 @@ static int list_other_files(struct fp8q_opening *o)
                                ckpt->has_index ? "the index does not name it"
                                                : "it is not the checkpoint's one file"));
     }
+
+    return FP8Q_OK;
+}
+
+static int read_config_at(struct fp8q_opening *o, const char *path)
+{
+    struct fp8q_ckpt *ckpt = o->ckpt;
+    struct fp8q_shown shown;
+
+    FP8Q_TRY(fp8q_read_file(path, MAX_CONFIG, &ckpt->config_text, &ckpt->config_len, o->err));
+    FP8Q_TRY(fp8q_json_parse(ckpt->config_text, ckpt->config_len, FP8Q_JSON_PYTHON, path,
+                             &ckpt->config, o->err));
+    if (!fp8q_json_is_object(ckpt->config))
+        return fp8q_fail(o->err, FP8Q_E_FORMAT, "config", "%s: is no JSON object",
+                         fp8q_show(&shown, path));
     return FP8Q_OK;
 }
 
 static int read_config(struct fp8q_opening *o)
 {
-    struct fp8q_ckpt *ckpt = o->ckpt;
-    struct fp8q_shown shown;
     if (!dir_has(o, FP8Q_CONFIG_NAME))
         return FP8Q_OK;
-    char *path = fp8q_join(ckpt->dir, FP8Q_CONFIG_NAME);
+
+    char *path = fp8q_join(o->ckpt->dir, FP8Q_CONFIG_NAME);
     if (!path)
         return fp8q_fail_nomem(o->err);
-    int status = fp8q_read_file(path, MAX_CONFIG, &ckpt->config_text, &ckpt->config_len, o->err);
-    if (status == FP8Q_OK)
-        status = fp8q_json_parse(ckpt->config_text, ckpt->config_len, FP8Q_JSON_PYTHON, path,
-                                 &ckpt->config, o->err);
-    if (status == FP8Q_OK && !fp8q_json_is_object(ckpt->config))
-        status = fp8q_fail(o->err, FP8Q_E_FORMAT, "config", "%s: is no JSON object",
-                           fp8q_show(&shown, path));
+
+    int status = read_config_at(o, path);
     free(path);
     return status;
 }
@@ -273,9 +327,11 @@ static int read_config(struct fp8q_opening *o)
 static int open_dir(struct fp8q_opening *o)
 {
     o->ckpt->is_dir = true;
+
     o->ckpt->dir = strdup(o->ckpt->path);
     if (!o->ckpt->dir)
         return fp8q_fail_nomem(o->err);
+
     FP8Q_TRY(fp8q_list_dir(o->ckpt->dir, &o->names, &o->n_names, o->err));
     FP8Q_TRY(read_config(o));
     FP8Q_TRY(dir_has(o, FP8Q_INDEX_NAME) ? read_index(o) : pick_single(o));
@@ -285,26 +341,40 @@ static int open_dir(struct fp8q_opening *o)
     return list_other_files(o);
 }
 
+/* Whether @name stands in the checkpoint's directory.  */
+static int is_there(const struct fp8q_opening *o, const char *name, bool *there_out)
+{
+    struct stat st;
+    char *path = fp8q_join(o->ckpt->dir, name);
+    if (!path)
+        return fp8q_fail_nomem(o->err);
+
+    int status = fp8q_stat(path, &st, there_out, o->err);
+    free(path);
+    return status;
+}
+
 /* NAME.safetensors and, if it is there, NAME.scales.safetensors: what `fp8q quantize` makes of a
  * file.  */
 static int add_sidecar(struct fp8q_opening *o, const char *name)
 {
     size_t stem = fp8q_stem_len(name, FP8Q_WEIGHTS_ENDING);
-    struct stat st;
+    bool there;
+
     if (!stem || fp8q_is_scales_file(name))
         return set_shards(o, &name, 1);
+
     char *sidecar = malloc(stem + sizeof(FP8Q_SCALES_ENDING));
     if (!sidecar)
         return fp8q_fail_nomem(o->err);
     memcpy(sidecar, name, stem);
     strcpy(sidecar + stem, FP8Q_SCALES_ENDING);
-    char *path = fp8q_join(o->ckpt->dir, sidecar);
+
     const char *const names[] = {name, sidecar};
-    bool there;
-    int status = path ? fp8q_stat(path, &st, &there, o->err) : fp8q_fail_nomem(o->err);
+    int status = is_there(o, sidecar, &there);
     if (status == FP8Q_OK)
         status = set_shards(o, names, there ? 2 : 1);
-    free(path);
+
     free(sidecar);
     return status;
 }
@@ -314,17 +384,22 @@ static int open_file(struct fp8q_opening *o)
     const char *path = o->ckpt->path, *name = fp8q_basename(path);
     struct fp8q_shown shown;
     size_t dir_len = (size_t)(name - path);
+
     if (fp8q_ends_with(name, ".index.json"))
         return fp8q_fail(o->err, FP8Q_E_ARG, "is-index", "%s: is an index; name its directory",
                          fp8q_show(&shown, path));
+
     while (dir_len > 1 && path[dir_len - 1] == '/')
         dir_len--;
+
     o->ckpt->dir = dir_len ? strndup(path, dir_len) : strdup(".");
     if (!o->ckpt->dir)
         return fp8q_fail_nomem(o->err);
+
     FP8Q_TRY(add_sidecar(o, name));
     FP8Q_TRY(read_headers(o));
     FP8Q_TRY(build_table(o));
+
     for (size_t i = 1; i < o->ckpt->n_tensors; i++)
         if (strcmp(o->ckpt->tensors[i - 1].name, o->ckpt->tensors[i].name) == 0)
             return fp8q_fail(o->err, FP8Q_E_FORMAT, "dup-tensor",
@@ -345,16 +420,20 @@ int fp8q_ckpt_open_watched(const char *path, const struct fp8q_watch *watch,
 {
     struct fp8q_opening o = {.watch = watch, .warnings = warnings, .err = err};
     bool is_dir;
+
     *ckpt_out = NULL;
     o.ckpt = fp8q_array(1, sizeof(*o.ckpt));
     if (!o.ckpt)
         return fp8q_fail_nomem(err);
+
     o.ckpt->path = strdup(path);
     int status = o.ckpt->path ? fp8q_is_dir(path, &is_dir, err) : fp8q_fail_nomem(err);
     if (status == FP8Q_OK)
         status = is_dir ? open_dir(&o) : open_file(&o);
+
     fp8q_index_reset(&o.index);
     fp8q_names_free(o.names, o.n_names);
+
     if (status == FP8Q_OK)
         *ckpt_out = o.ckpt;
     else

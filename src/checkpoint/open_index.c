@@ -18,8 +18,10 @@
 static size_t entries_of_shard(const struct fp8q_opening *o, size_t shard)
 {
     size_t count = 0;
+
     for (size_t i = 0; i < o->index.n_entries; i++)
         count += o->index.entries[i].shard == shard;
+
     return count;
 }
 
@@ -32,14 +34,18 @@ static int fail_missing(const struct fp8q_opening *o, size_t first)
     struct stat st;
     bool there;
     size_t n_missing = 1, n_tensors = entries_of_shard(o, first);
+
     for (size_t i = first + 1; i < ckpt->n_shards; i++) {
         if (fp8q_stat(ckpt->shards[i].path, &st, &there, NULL) != FP8Q_OK || there)
             continue;
+
         if (++n_missing <= 5)
             fp8q_text_printf(&others, ", %s", fp8q_show(&other, ckpt->shards[i].name));
     }
+
     if (n_missing > 5)
         fp8q_text_puts(&others, ", ...");
+
     int status = fp8q_fail_errno(
         o->err, ENOENT,
         "%s: shard %s, which should hold %zu tensor%s (missing: %zu of %zu shards%s%s)%s",
@@ -47,6 +53,7 @@ static int fail_missing(const struct fp8q_opening *o, size_t first)
         n_tensors == 1 ? "" : "s", n_missing, ckpt->n_shards, others.len ? ", also " : "",
         others.len ? others.data + 2 : "",
         o->has_single ? "; model.safetensors is there, the index may be stale" : "");
+
     if (o->err)
         snprintf(o->err->id, sizeof(o->err->id), "shard-missing");
     fp8q_text_reset(&others);
@@ -69,6 +76,11 @@ static int compare_file_ids(const void *a, const void *b)
     return x->shard < y->shard ? -1 : x->shard > y->shard;
 }
 
+static bool same_file(const struct file_id *a, const struct file_id *b)
+{
+    return a->dev == b->dev && a->ino == b->ino;
+}
+
 /* Two names of one file (links, or a file system that ignores case): the first name stays.  */
 static int merge_aliases(struct fp8q_opening *o, struct file_id *ids, uint32_t *new_number)
 {
@@ -76,10 +88,14 @@ static int merge_aliases(struct fp8q_opening *o, struct file_id *ids, uint32_t *
     struct fp8q_shown a, b;
     size_t n_kept = 0;
     int status = FP8Q_OK;
+
+    /* Neighbours in the order of device and inode are names of one file.  */
     qsort(ids, ckpt->n_shards, sizeof(*ids), compare_file_ids);
+
     for (size_t i = 0; i < ckpt->n_shards; i++) {
-        bool alias = i > 0 && ids[i].dev == ids[i - 1].dev && ids[i].ino == ids[i - 1].ino;
-        new_number[ids[i].shard] = (uint32_t)(alias ? new_number[ids[i - 1].shard] : ids[i].shard);
+        size_t first =
+            i > 0 && same_file(&ids[i], &ids[i - 1]) ? new_number[ids[i - 1].shard] : ids[i].shard;
+        new_number[ids[i].shard] = (uint32_t)first;
     }
     for (size_t i = 0; i < ckpt->n_shards; i++) {
         if (new_number[i] == i) {
@@ -87,6 +103,7 @@ static int merge_aliases(struct fp8q_opening *o, struct file_id *ids, uint32_t *
             new_number[i] = (uint32_t)n_kept++;
             continue;
         }
+
         new_number[i] = new_number[new_number[i]]; /* an earlier one, numbered already */
         if (status == FP8Q_OK)
             status = fp8q_warn(o->warnings, o->err, "shard-alias", "shards %s and %s are one file",
@@ -94,10 +111,25 @@ static int merge_aliases(struct fp8q_opening *o, struct file_id *ids, uint32_t *
                                fp8q_show(&b, ckpt->shards[i].name));
         fp8q_shard_free(&ckpt->shards[i]);
     }
+
     ckpt->n_shards = n_kept;
     for (size_t i = 0; i < o->index.n_entries; i++)
         o->index.entries[i].shard = new_number[o->index.entries[i].shard];
+
     return status;
+}
+
+static int list_file_ids(const struct fp8q_opening *o, struct file_id *ids)
+{
+    for (size_t i = 0; i < o->ckpt->n_shards; i++) {
+        struct stat st;
+        bool there;
+        FP8Q_TRY(fp8q_stat(o->ckpt->shards[i].path, &st, &there, o->err));
+        if (!there)
+            return fail_missing(o, i);
+        ids[i] = (struct file_id){st.st_dev, st.st_ino, i};
+    }
+    return FP8Q_OK;
 }
 
 /* Every shard is there, and none twice, before the first header is read.  */
@@ -106,18 +138,15 @@ int fp8q_ckpt_check_shards(struct fp8q_opening *o)
     struct fp8q_ckpt *ckpt = o->ckpt;
     struct file_id *ids = fp8q_array(ckpt->n_shards, sizeof(*ids));
     uint32_t *new_number = fp8q_array(ckpt->n_shards, sizeof(*new_number));
-    int status = ids && new_number ? FP8Q_OK : fp8q_fail_nomem(o->err);
-    for (size_t i = 0; status == FP8Q_OK && i < ckpt->n_shards; i++) {
-        struct stat st;
-        bool there;
-        status = fp8q_stat(ckpt->shards[i].path, &st, &there, o->err);
-        if (status == FP8Q_OK && !there)
-            status = fail_missing(o, i);
-        if (status == FP8Q_OK)
-            ids[i] = (struct file_id){st.st_dev, st.st_ino, i};
-    }
+    int status;
+
+    if (ids && new_number)
+        status = list_file_ids(o, ids);
+    else
+        status = fp8q_fail_nomem(o->err);
     if (status == FP8Q_OK)
         status = merge_aliases(o, ids, new_number);
+
     free(ids);
     free(new_number);
     return status;
@@ -141,6 +170,7 @@ static int fail_not_in_shard(const struct fp8q_opening *o, const struct fp8q_ind
                              const struct fp8q_tensor *elsewhere)
 {
     struct fp8q_shown dir, tensor, shard, other;
+
     fp8q_show(&dir, o->ckpt->dir);
     if (elsewhere)
         return fp8q_fail(o->err, FP8Q_E_FORMAT, "index-tensor",
@@ -161,14 +191,17 @@ static int choose(struct fp8q_opening *o, const struct fp8q_tensor *same, size_t
 {
     struct fp8q_shown dir, name, a, b;
     size_t take = 0;
+
     if (!entry && count > 1)
         return fp8q_fail(o->err, FP8Q_E_FORMAT, "tensor-in-two-shards",
                          "%s: tensor \"%s\" is in %s and in %s, and the index does not name it",
                          fp8q_show(&dir, o->ckpt->dir), fp8q_show(&name, same->name),
                          fp8q_show(&a, shard_name(o, same[0].shard)),
                          fp8q_show(&b, shard_name(o, same[1].shard)));
+
     if (!entry && found->n_unindexed++ == 0)
         found->unindexed = same[0];
+
     if (entry) {
         while (take < count && same[take].shard != entry->shard)
             take++;
@@ -176,10 +209,12 @@ static int choose(struct fp8q_opening *o, const struct fp8q_tensor *same, size_t
             return fail_not_in_shard(o, entry, same);
         found->indexed_bytes += same[take].size_bytes;
     }
+
     if (count > 1 && found->n_repeated++ == 0) {
         found->used = same[take];
         found->repeated = same[take == 0];
     }
+
     *chosen_out = same[take];
     return FP8Q_OK;
 }
@@ -188,11 +223,13 @@ static int warn_findings(struct fp8q_opening *o, const struct findings *found)
 {
     const struct fp8q_index *index = &o->index;
     struct fp8q_shown name, a, b;
+
     if (found->n_unindexed)
         FP8Q_TRY(fp8q_warn(o->warnings, o->err, "unindexed-tensor",
                            "%zu tensors are in the shards but not in the index, first \"%s\" in %s",
                            found->n_unindexed, fp8q_show(&name, found->unindexed.name),
                            fp8q_show(&a, shard_name(o, found->unindexed.shard))));
+
     if (found->n_repeated)
         FP8Q_TRY(fp8q_warn(o->warnings, o->err, "tensor-in-two-shards",
                            "%zu tensors are in two shards, first \"%s\": taken from %s as the "
@@ -200,6 +237,7 @@ static int warn_findings(struct fp8q_opening *o, const struct findings *found)
                            found->n_repeated, fp8q_show(&name, found->used.name),
                            fp8q_show(&a, shard_name(o, found->used.shard)),
                            fp8q_show(&b, shard_name(o, found->repeated.shard))));
+
     if (index->has_total_size && !index->total_size_ok)
         FP8Q_TRY(fp8q_warn(o->warnings, o->err, "index-total-size",
                            "total_size in the index is no integer"));
@@ -209,6 +247,7 @@ static int warn_findings(struct fp8q_opening *o, const struct findings *found)
                            "total_size in the index is %" PRIu64 ", the tensors have %" PRIu64
                            " bytes",
                            index->total_size, found->carried_bytes));
+
     return FP8Q_OK;
 }
 
@@ -219,25 +258,31 @@ int fp8q_ckpt_match_index(struct fp8q_opening *o)
     struct fp8q_ckpt *ckpt = o->ckpt;
     const struct fp8q_index *index = &o->index;
     size_t n_kept = 0, next = 0;
+
     for (size_t i = 0, count; i < ckpt->n_tensors; i += count) {
         const struct fp8q_tensor *same = &ckpt->tensors[i];
         const struct fp8q_index_entry *entry = NULL;
+
         for (count = 1; i + count < ckpt->n_tensors; count++) {
             if (strcmp(same->name, same[count].name) != 0)
                 break;
         }
+
         int order = 1;
         if (next < index->n_entries)
             order = strcmp(index->entries[next].tensor, same->name);
         if (next < index->n_entries && order < 0)
             return fail_not_in_shard(o, &index->entries[next], NULL);
+
         if (order == 0)
             entry = &index->entries[next++];
+
         struct fp8q_tensor chosen;
         FP8Q_TRY(choose(o, same, count, entry, &found, &chosen));
         found.carried_bytes += chosen.size_bytes;
         ckpt->tensors[n_kept++] = chosen;
     }
+
     if (next < index->n_entries)
         return fail_not_in_shard(o, &index->entries[next], NULL);
     ckpt->n_tensors = n_kept;

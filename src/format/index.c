@@ -16,6 +16,7 @@
 const char *fp8q_index_bad_name(const char *name)
 {
     enum { LONGEST_PATH = 1024, LONGEST_PART = 255 };
+
     size_t len = strlen(name);
     if (len == 0)
         return "empty";
@@ -23,6 +24,7 @@ const char *fp8q_index_bad_name(const char *name)
         return "longer than 1024 bytes";
     if (name[0] == '/')
         return "an absolute path";
+
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)name[i];
         if (c < 0x20 || c == 0x7F)
@@ -30,6 +32,7 @@ const char *fp8q_index_bad_name(const char *name)
         if (c == '\\' || c == ':')
             return "a name with a backslash or colon";
     }
+
     for (const char *part = name; *part; part += strcspn(part, "/"), part += *part == '/') {
         size_t n = strcspn(part, "/");
         if (n == 2 && part[0] == '.' && part[1] == '.')
@@ -37,9 +40,11 @@ const char *fp8q_index_bad_name(const char *name)
         if (n > LONGEST_PART)
             return "longer than 255 bytes";
     }
+
     size_t stem = fp8q_stem_len(name, FP8Q_WEIGHTS_ENDING);
     if (stem == 0 || name[stem - 1] == '/')
         return "no .safetensors file";
+
     return NULL;
 }
 
@@ -48,8 +53,10 @@ static bool simplify(char *name)
 {
     char *to = name;
     bool changed = false;
+
     for (const char *from = name; *from;) {
         size_t n = strcspn(from, "/");
+
         bool drop = n == 0 || (n == 1 && from[0] == '.');
         size_t step = n + (from[n] == '/');
         if (drop)
@@ -58,8 +65,10 @@ static bool simplify(char *name)
             memmove(to, from, step);
             to += step;
         }
+
         from += step;
     }
+
     *to = '\0';
     return changed;
 }
@@ -75,6 +84,7 @@ static char *keep_string(struct reader *r, struct fp8q_lex_str str)
 {
     char *dst = r->index->arena + r->used; /* as large as the text: it cannot overflow */
     size_t len = fp8q_lex_decode(&r->lex, str, dst);
+
     dst[len] = '\0';
     r->used += len + 1;
     return dst;
@@ -88,25 +98,31 @@ static int read_weight_map(struct reader *r)
     struct fp8q_shown tensor, shard;
     bool first = true;
     int more;
+
     if (!fp8q_lex_take(lex, '{'))
         return fp8q_lex_fail(lex, lex->pos, "index-weight-map", "weight_map is no object");
+
     while ((more = fp8q_lex_member(lex, &first, &key)) > 0) {
         FP8Q_TRY(fp8q_grow(&index->entries, index->n_entries, &r->cap_entries,
                            sizeof(*index->entries), lex->err));
         FP8Q_TRY(fp8q_grow(&r->shard_of, index->n_entries, &r->cap_shard_of, sizeof(*r->shard_of),
                            lex->err));
+
         const char *name = keep_string(r, key);
         if (fp8q_lex_peek(lex) != '"')
             return fp8q_lex_fail(lex, lex->pos, "index-weight-map",
                                  "weight_map of \"%s\" is no string", fp8q_show(&tensor, name));
+
         size_t pos = lex->pos;
         FP8Q_TRY(fp8q_lex_string(lex, &value));
         char *file = keep_string(r, value);
+
         const char *bad = fp8q_index_bad_name(file);
         if (bad)
             return fp8q_lex_fail(lex, pos, "index-shard-name",
                                  "unsafe shard name \"%s\" for tensor \"%s\": it is %s",
                                  fp8q_show(&shard, file), fp8q_show(&tensor, name), bad);
+
         if (simplify(file))
             index->respelled = file;
         index->entries[index->n_entries].tensor = name;
@@ -121,9 +137,11 @@ static int read_metadata(struct reader *r)
     struct fp8q_lex_str key;
     bool first = true;
     int more;
+
     if (!fp8q_lex_take(&r->lex, '{'))
         return fp8q_lex_value(&r->lex, 1, false);
     index->has_metadata = true;
+
     while ((more = fp8q_lex_member(&r->lex, &first, &key)) > 0) {
         if (fp8q_lex_is(&r->lex, key, "total_size")) {
             index->has_total_size = true;
@@ -133,6 +151,7 @@ static int read_metadata(struct reader *r)
         }
         FP8Q_TRY(fp8q_lex_value(&r->lex, 2, false));
     }
+
     return more;
 }
 
@@ -142,8 +161,10 @@ static int read_text(struct reader *r)
     struct fp8q_shown shown;
     bool first = true, has_map = false;
     int more;
+
     if (!fp8q_lex_take(&r->lex, '{'))
         return fp8q_lex_unexpected(&r->lex, r->lex.pos, "an object");
+
     while ((more = fp8q_lex_member(&r->lex, &first, &key)) > 0) {
         if (fp8q_lex_is(&r->lex, key, "weight_map")) {
             has_map = true;
@@ -154,6 +175,7 @@ static int read_text(struct reader *r)
             FP8Q_TRY(fp8q_lex_value(&r->lex, 1, false));
         }
     }
+
     if (more < 0)
         return more;
     if (r->index->n_entries == 0)
@@ -173,27 +195,36 @@ static int compare_uses(const void *a, const void *b)
     return strcmp(((const struct shard_use *)a)->name, ((const struct shard_use *)b)->name);
 }
 
-/* Turns the shard names of the entries into numbers in the order of the names.  */
-static int number_shards(struct reader *r)
+/* Numbers the shards in the order of their names; @uses is the entries sorted by shard.  */
+static int number_uses(struct reader *r, const struct shard_use *uses)
 {
     struct fp8q_index *index = r->index;
-    struct shard_use *uses = fp8q_array(index->n_entries, sizeof(*uses));
     size_t cap = 0;
-    int status = uses ? FP8Q_OK : fp8q_fail_nomem(r->lex.err);
-    for (size_t i = 0; uses && i < index->n_entries; i++)
-        uses[i] = (struct shard_use){r->shard_of[i], i};
-    if (uses)
-        qsort(uses, index->n_entries, sizeof(*uses), compare_uses);
-    for (size_t i = 0; status == FP8Q_OK && i < index->n_entries; i++) {
+
+    for (size_t i = 0; i < index->n_entries; i++) {
         if (i == 0 || strcmp(uses[i].name, uses[i - 1].name) != 0) {
-            status = fp8q_grow(&index->shards, index->n_shards, &cap, sizeof(*index->shards),
-                               r->lex.err);
-            if (status != FP8Q_OK)
-                break;
+            FP8Q_TRY(fp8q_grow(&index->shards, index->n_shards, &cap, sizeof(*index->shards),
+                               r->lex.err));
             index->shards[index->n_shards++] = uses[i].name;
         }
         index->entries[uses[i].entry].shard = (uint32_t)(index->n_shards - 1);
     }
+    return FP8Q_OK;
+}
+
+/* Turns the shard names of the entries into numbers.  */
+static int number_shards(struct reader *r)
+{
+    size_t n = r->index->n_entries;
+    struct shard_use *uses = fp8q_array(n, sizeof(*uses));
+    if (!uses)
+        return fp8q_fail_nomem(r->lex.err);
+
+    for (size_t i = 0; i < n; i++)
+        uses[i] = (struct shard_use){r->shard_of[i], i};
+    qsort(uses, n, sizeof(*uses), compare_uses);
+
+    int status = number_uses(r, uses);
     free(uses);
     return status;
 }
@@ -204,21 +235,32 @@ static int compare_entries(const void *a, const void *b)
                   ((const struct fp8q_index_entry *)b)->tensor);
 }
 
+static int read_index(struct reader *r, size_t len)
+{
+    struct fp8q_index *index = r->index;
+
+    /* No name is longer decoded than in the text, so one arena of that size holds all.  */
+    index->arena = malloc(len + 1);
+    if (!index->arena)
+        return fp8q_fail_nomem(r->lex.err);
+
+    FP8Q_TRY(read_text(r));
+    FP8Q_TRY(number_shards(r));
+    qsort(index->entries, index->n_entries, sizeof(*index->entries), compare_entries);
+    return FP8Q_OK;
+}
+
 int fp8q_index_parse(const char *text, size_t len, const char *what, struct fp8q_index *index_out,
                      struct fp8q_error *err)
 {
     struct reader r = {
         .lex = {.text = text, .len = len, .what = what, .max_depth = 128, .err = err},
         .index = index_out};
+
     *index_out = (struct fp8q_index){0};
     FP8Q_TRY(fp8q_json_check(text, len, 0, what, err));
-    index_out->arena = malloc(len + 1);
-    int status = index_out->arena ? read_text(&r) : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK)
-        status = number_shards(&r);
-    if (status == FP8Q_OK)
-        qsort(index_out->entries, index_out->n_entries, sizeof(*index_out->entries),
-              compare_entries);
+
+    int status = read_index(&r, len);
     free(r.shard_of);
     if (status != FP8Q_OK)
         fp8q_index_reset(index_out);

@@ -36,9 +36,11 @@ int fp8q_json_check(const char *text, size_t len, unsigned flags, const char *wh
     static const char lfs[] = "version https://git-lfs";
     struct fp8q_lex lex = open_lex(text, len, flags, what, err);
     struct fp8q_shown shown;
+    /* The usual thing to find instead of a JSON text: say so rather than "expected a value".  */
     if (len >= sizeof(lfs) - 1 && memcmp(text, lfs, sizeof(lfs) - 1) == 0)
         return fp8q_fail(err, FP8Q_E_FORMAT, "lfs-pointer",
                          "%s: is a Git LFS pointer; run \"git lfs pull\"", fp8q_show(&shown, what));
+
     FP8Q_TRY(fp8q_lex_utf8(&lex));
     FP8Q_TRY(fp8q_lex_value(&lex, 0, true));
     return fp8q_lex_end(&lex);
@@ -71,6 +73,14 @@ static bool is_number_byte(char c)
     return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E';
 }
 
+/* Length of NaN, Infinity or -Infinity by its first byte.  */
+static size_t constant_len(char first)
+{
+    if (first == 'N')
+        return strlen("NaN");
+    return first == 'I' ? strlen("Infinity") : strlen("-Infinity");
+}
+
 /* Copies a checked document for cJSON: constants of Python become null, long numbers short.  */
 static void copy_for_cjson(const char *text, size_t len, struct fp8q_text *out)
 {
@@ -81,19 +91,23 @@ static void copy_for_cjson(const char *text, size_t len, struct fp8q_text *out)
             i = string_end(text, i);
             continue;
         }
+
         if (text[i] == 'N' || text[i] == 'I' || (text[i] == '-' && text[i + 1] == 'I')) {
-            end += text[i] == 'N' ? 3 : text[i] == 'I' ? 8 : 9;
+            end += constant_len(text[i]);
             fp8q_text_add(out, text + plain, i - plain);
             fp8q_text_puts(out, "null");
             plain = i = end;
             continue;
         }
+
         if (text[i] != '-' && (text[i] < '0' || text[i] > '9')) {
             i++;
             continue;
         }
+
         while (end < len && is_number_byte(text[end]))
             end++;
+
         if (end - i >= CJSON_NUMBER) {
             struct fp8q_text digits = {0};
             fp8q_text_add(&digits, text + i, end - i);
@@ -107,8 +121,10 @@ static void copy_for_cjson(const char *text, size_t len, struct fp8q_text *out)
                 fp8q_text_puts(out, "null");
             plain = end;
         }
+
         i = end;
     }
+
     fp8q_text_add(out, text + plain, len - plain);
 }
 
@@ -116,18 +132,16 @@ int fp8q_json_parse(const char *text, size_t len, unsigned flags, const char *wh
                     struct fp8q_json **json_out, struct fp8q_error *err)
 {
     struct fp8q_text copy = {0};
+
     *json_out = NULL;
     FP8Q_TRY(fp8q_json_check(text, len, flags, what, err));
     copy_for_cjson(text, len, &copy);
-    int status = fp8q_text_status(&copy, err);
-    if (status == FP8Q_OK) {
+    if (!copy.failed)
         *json_out = (struct fp8q_json *)cJSON_ParseWithLength(copy.data, copy.len);
-        /* The gate has passed, so only memory can have failed.  */
-        if (!*json_out)
-            status = fp8q_fail_nomem(err);
-    }
     fp8q_text_reset(&copy);
-    return status;
+
+    /* The gate has passed, so only memory can have failed.  */
+    return *json_out ? FP8Q_OK : fp8q_fail_nomem(err);
 }
 
 void fp8q_json_free(struct fp8q_json *json)
@@ -167,9 +181,11 @@ const struct fp8q_json *fp8q_json_path(const struct fp8q_json *object, const cha
 {
     while (object) {
         char name[128];
+
         size_t n = strcspn(path, ".");
         if (n >= sizeof(name))
             return NULL;
+
         memcpy(name, path, n);
         name[n] = '\0';
         object = fp8q_json_get(object, name);
@@ -195,8 +211,10 @@ const struct fp8q_json *fp8q_json_next(const struct fp8q_json *value)
 size_t fp8q_json_count(const struct fp8q_json *value)
 {
     size_t count = 0;
+
     for (value = fp8q_json_first(value); value; value = fp8q_json_next(value))
         count++;
+
     return count;
 }
 
@@ -231,8 +249,10 @@ bool fp8q_json_has_string(const struct fp8q_json *array, const char *text)
 bool fp8q_json_uint(const struct fp8q_json *value, uint64_t *out)
 {
     double number = fp8q_json_number(value, -1.0);
+
     if (number < 0 || number >= 9007199254740992.0 || number > floor(number))
         return false;
+
     *out = (uint64_t)number;
     return true;
 }

@@ -53,14 +53,20 @@ bool fp8q_json_uint(const struct fp8q_json *value, uint64_t *out);
 
 /* ---- text splice: changing config.json without printing it again -------------------------- */
 
-/* Appends to @out the document @text with the top-level members @remove (NULL-terminated list)
- * taken out, and `"<key>": <value>` (if @key is not NULL; @value is JSON text) put in as the last
- * member, in the document's own style (line ends, indentation, `", "` when on one line).  Members
- * of nested objects named in @remove_nested ("text_config.quantization_config") are taken out as
- * well. All other bytes stay as they are.  @text must have passed fp8q_json_check() and be an
- * object.  */
-int fp8q_json_splice(const char *text, size_t len, const char *const *remove,
-                     const char *const *remove_nested, const char *key, const char *value,
-                     const char *what, struct fp8q_text *out, struct fp8q_error *err);
+/* An edit of a document.  */
+struct fp8q_splice {
+    const char *text; /* passed fp8q_json_check(), and an object */
+    size_t len;
+    const char *what;                 /* names it in messages */
+    const char *const *remove;        /* top-level members to take out; NULL-terminated, or NULL */
+    const char *const *remove_nested; /* likewise "text_config.quantization_config" */
+    const char *key;                  /* member to put in as the last one, or NULL */
+    const char *value;                /* its value, JSON text */
+};
+
+/* Appends the edited document to @out.  The new member is written in the document's own style (line
+ * ends, indentation, `", "` when on one line); all bytes that are not edited stay as they are.  */
+int fp8q_json_splice(const struct fp8q_splice *splice, struct fp8q_text *out,
+                     struct fp8q_error *err);
 
 #endif

@@ -45,6 +45,7 @@ static bool last_line(const char *text, size_t begin, size_t end, struct fp8q_te
         fp8q_text_add(out, text + i, end - i);
         return true;
     }
+
     return false;
 }
 
@@ -55,12 +56,14 @@ static int read_style(struct fp8q_lex lex, struct style *style)
     bool first = true, compact_colon = false;
     int more;
     size_t gap_begin, n_members = 0;
+
     (void)fp8q_lex_take(&lex, '{');
     gap_begin = lex.pos;
     for (;;) {
         more = fp8q_lex_member(&lex, &first, &key);
         if (more <= 0)
             break;
+
         size_t key_begin = key.begin - 1;
         if (n_members == 0) {
             style->multi_line = last_line(lex.text, gap_begin, key_begin, &style->gap);
@@ -71,16 +74,20 @@ static int read_style(struct fp8q_lex lex, struct style *style)
             if (!last_line(lex.text, gap_begin, key_begin, &style->gap))
                 fp8q_text_add(&style->gap, lex.text + gap_begin + 1, key_begin - gap_begin - 1);
         }
+
         FP8Q_TRY(fp8q_lex_value(&lex, 1, false));
         gap_begin = lex.pos;
         n_members++;
     }
+
     if (more < 0)
         return more;
+
     if (style->multi_line && !last_line(lex.text, gap_begin, lex.pos - 1, &style->close))
         fp8q_text_add(&style->close, "", 0);
     if (n_members < 2 && !style->multi_line)
         fp8q_text_puts(&style->gap, compact_colon ? "" : " ");
+
     style->colon = compact_colon ? ":" : ": ";
     style->line_end = style->gap.len && style->gap.data[0] == '\r' ? "\r\n" : "\n";
     return FP8Q_OK;
@@ -96,12 +103,14 @@ static void add_value(const struct style *style, const char *value, struct fp8q_
         style->close.len > strlen(style->line_end) ? style->close.len - strlen(style->line_end) : 0;
     if (outer < strlen(indent))
         unit += outer; /* the document itself is indented */
+
     for (size_t i = 0; value[i];) {
         size_t n = strcspn(value + i, "\n");
         fp8q_text_add(out, value + i, n);
         i += n;
         if (value[i] == '\0')
             break;
+
         size_t spaces = strspn(value + i + 1, " ");
         if (style->multi_line) {
             fp8q_text_puts(out, style->gap.data);
@@ -110,6 +119,7 @@ static void add_value(const struct style *style, const char *value, struct fp8q_
         } else if (i > 0 && value[i - 1] == ',') {
             fp8q_text_add(out, style->gap.data, style->gap.len);
         }
+
         i += 1 + spaces;
     }
 }
@@ -123,9 +133,12 @@ static int find_cut(struct fp8q_lex lex, const char *const *parts, size_t n_part
     bool first = true, found = false;
     struct fp8q_lex_str key;
     int more = 0;
+
     *begin_out = *end_out = 0;
+
     (void)fp8q_lex_take(&lex, '{');
     last_end = lex.pos; /* of the member before, or of the brace */
+
     while ((more = fp8q_lex_member(&lex, &first, &key)) > 0 && !found) {
         found = fp8q_lex_is(&lex, key, parts[part]);
         if (found && part + 1 < n_parts) {
@@ -142,10 +155,12 @@ static int find_cut(struct fp8q_lex lex, const char *const *parts, size_t n_part
         if (!found)
             last_end = lex.pos;
     }
+
     if (more < 0)
         return more;
     if (!found)
         return FP8Q_OK;
+
     if (more > 0) {
         end = key.begin - 1; /* the next member moves into the place */
     } else {
@@ -153,6 +168,7 @@ static int find_cut(struct fp8q_lex lex, const char *const *parts, size_t n_part
         if (lex.text[last_end - 1] == '{')
             end = lex.pos - 1; /* the only member: nothing stays */
     }
+
     *begin_out = begin;
     *end_out = end;
     return FP8Q_OK;
@@ -167,11 +183,14 @@ static int remove_path(struct fp8q_text *doc, const char *path, bool nested, str
     char *copy = strdup(path), *rest = copy;
     if (!copy)
         return fp8q_fail_nomem(err);
+
     while (rest && n_parts < MOST_PARTS)
         parts[n_parts++] = nested ? strsep(&rest, ".") : strsep(&rest, "");
+
     size_t begin, end;
     int status = find_cut(open_lex(doc->data, doc->len, "", err), parts, n_parts, &begin, &end);
     free(copy);
+
     if (status == FP8Q_OK && end > begin) {
         memmove(doc->data + begin, doc->data + end, doc->len - end + 1); /* with the NUL */
         doc->len -= end - begin;
@@ -187,23 +206,29 @@ static int insert_member(const struct fp8q_text *doc, const struct style *style,
     struct fp8q_lex_str ignored;
     bool first = true, empty = true;
     int more;
+
     (void)fp8q_lex_take(&lex, '{');
     size_t last_end = lex.pos;
+
     while ((more = fp8q_lex_member(&lex, &first, &ignored)) > 0) {
         FP8Q_TRY(fp8q_lex_value(&lex, 1, false));
         last_end = lex.pos;
         empty = false;
     }
+
     if (more < 0)
         return more;
+
     fp8q_text_add(out, doc->data, last_end);
     if (!empty)
         fp8q_text_puts(out, ",");
     if (!empty || style->multi_line)
         fp8q_text_add(out, style->gap.data, style->gap.len);
+
     fp8q_text_json_string(out, key, strlen(key));
     fp8q_text_puts(out, style->colon);
     add_value(style, value, out);
+
     if (empty && style->multi_line) {
         fp8q_text_add(out, style->close.data, style->close.len);
         last_end = lex.pos - 1;
@@ -212,37 +237,42 @@ static int insert_member(const struct fp8q_text *doc, const struct style *style,
     return fp8q_text_status(out, err);
 }
 
-int fp8q_json_splice(const char *text, size_t len, const char *const *remove,
-                     const char *const *remove_nested, const char *key, const char *value,
-                     const char *what, struct fp8q_text *out, struct fp8q_error *err)
+/* All the edits, on the copy @doc.  */
+static int edit(struct fp8q_text *doc, struct style *style, const struct fp8q_splice *s,
+                struct fp8q_text *out, struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_text_status(doc, err));
+    FP8Q_TRY(read_style(open_lex(doc->data, doc->len, s->what, err), style));
+    FP8Q_TRY(fp8q_text_status(&style->gap, err));
+    FP8Q_TRY(fp8q_text_status(&style->close, err));
+
+    for (size_t i = 0; s->remove && s->remove[i]; i++)
+        FP8Q_TRY(remove_path(doc, s->remove[i], false, err));
+    for (size_t i = 0; s->remove_nested && s->remove_nested[i]; i++)
+        FP8Q_TRY(remove_path(doc, s->remove_nested[i], true, err));
+
+    if (s->key) {
+        FP8Q_TRY(remove_path(doc, s->key, false, err)); /* never twice */
+        return insert_member(doc, style, s->key, s->value, out, err);
+    }
+    fp8q_text_add(out, doc->data, doc->len);
+    return fp8q_text_status(out, err);
+}
+
+int fp8q_json_splice(const struct fp8q_splice *s, struct fp8q_text *out, struct fp8q_error *err)
 {
     struct fp8q_text doc = {0};
     struct style style = {0};
-    struct fp8q_lex lex = open_lex(text, len, what, err);
+    struct fp8q_lex lex = open_lex(s->text, s->len, s->what, err);
     struct fp8q_shown shown;
+
     if (fp8q_lex_peek(&lex) != '{')
         return fp8q_fail(err, FP8Q_E_FORMAT, "json", "%s: is no JSON object",
-                         fp8q_show(&shown, what));
-    fp8q_text_add(&doc, text, len);
-    int status = fp8q_text_status(&doc, err);
-    if (status == FP8Q_OK)
-        status = read_style(lex, &style);
-    if (status == FP8Q_OK)
-        status = fp8q_text_status(&style.gap, err);
-    if (status == FP8Q_OK)
-        status = fp8q_text_status(&style.close, err);
-    for (size_t i = 0; status == FP8Q_OK && remove && remove[i]; i++)
-        status = remove_path(&doc, remove[i], false, err);
-    for (size_t i = 0; status == FP8Q_OK && remove_nested && remove_nested[i]; i++)
-        status = remove_path(&doc, remove_nested[i], true, err);
-    if (status == FP8Q_OK && key) /* never twice */
-        status = remove_path(&doc, key, false, err);
-    if (status == FP8Q_OK && key)
-        status = insert_member(&doc, &style, key, value, out, err);
-    else if (status == FP8Q_OK)
-        fp8q_text_add(out, doc.data, doc.len);
-    if (status == FP8Q_OK)
-        status = fp8q_text_status(out, err);
+                         fp8q_show(&shown, s->what));
+
+    fp8q_text_add(&doc, s->text, s->len);
+    int status = edit(&doc, &style, s, out, err);
+
     fp8q_text_reset(&style.gap);
     fp8q_text_reset(&style.close);
     fp8q_text_reset(&doc);

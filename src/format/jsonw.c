@@ -13,6 +13,7 @@ static void new_line(struct fp8q_jsonw *w)
 {
     if (w->indent == 0)
         return;
+
     fp8q_text_add(&w->text, "\n", 1);
     for (unsigned i = 0; i < w->depth * w->indent; i++)
         fp8q_text_add(&w->text, " ", 1);
@@ -22,12 +23,15 @@ static void begin_value(struct fp8q_jsonw *w, const char *key)
 {
     if (w->after_value)
         fp8q_text_puts(&w->text, w->indent ? "," : ", ");
+
     if (w->depth > 0)
         new_line(w);
+
     if (key) {
         fp8q_text_json_string(&w->text, key, strlen(key));
         fp8q_text_puts(&w->text, ": ");
     }
+
     w->after_value = true;
 }
 
@@ -66,16 +70,20 @@ void fp8q_jsonw_uint(struct fp8q_jsonw *w, const char *key, uint64_t value)
 void fp8q_jsonw_number(struct fp8q_jsonw *w, const char *key, double value)
 {
     char digits[40];
+
     begin_value(w, key);
+
     if (!isfinite(value)) {
         fp8q_text_puts(&w->text, "null");
         return;
     }
+
     for (int precision = 6; precision <= 17; precision++) {
         snprintf(digits, sizeof(digits), "%.*g", precision, value);
         if (strtod(digits, NULL) == value)
             break;
     }
+
     fp8q_text_puts(&w->text, digits);
 }
 

@@ -18,16 +18,19 @@ enum { DEEPEST = 128 };
 static void describe_place(const struct fp8q_lex *lex, size_t pos, char *buf, size_t cap)
 {
     size_t line = 1, start = 0;
+
     if (lex->header) {
         snprintf(buf, cap, "header byte %zu", pos);
         return;
     }
+
     for (size_t i = 0; i < pos && i < lex->len; i++) {
         if (lex->text[i] == '\n') {
             line++;
             start = i + 1;
         }
     }
+
     snprintf(buf, cap, "line %zu, column %zu", line, pos - start + 1);
 }
 
@@ -36,9 +39,11 @@ int fp8q_lex_fail(const struct fp8q_lex *lex, size_t pos, const char *id, const 
     char text[1200], place[64];
     struct fp8q_shown shown;
     va_list args;
+
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
+
     describe_place(lex, pos, place, sizeof(place));
     return fp8q_fail(lex->err, FP8Q_E_FORMAT, id, "%s: %s: %s", fp8q_show(&shown, lex->what), place,
                      text);
@@ -53,15 +58,19 @@ static bool starts_with(const struct fp8q_lex *lex, size_t pos, const char *word
 int fp8q_lex_unexpected(const struct fp8q_lex *lex, size_t pos, const char *expected)
 {
     struct fp8q_shown shown;
+
     if (pos >= lex->len)
         return fp8q_lex_fail(lex, pos, "json", "expected %s, found the end of the text", expected);
+
     if (starts_with(lex, pos, "<<<<<<<") || starts_with(lex, pos, "=======") ||
         starts_with(lex, pos, ">>>>>>>"))
         return fp8q_lex_fail(lex, pos, "json",
                              "expected %s, found the marker of an unresolved merge conflict",
                              expected);
+
     if (starts_with(lex, pos, "\xEF\xBB\xBF"))
         return fp8q_lex_fail(lex, pos, "json", "expected %s, found a byte order mark", expected);
+
     uint32_t cp;
     size_t n = fp8q_utf8_decode(lex->text + pos, lex->len - pos, &cp);
     return fp8q_lex_fail(lex, pos, "json", "expected %s, found '%s'", expected,
@@ -71,10 +80,13 @@ int fp8q_lex_unexpected(const struct fp8q_lex *lex, size_t pos, const char *expe
 const char *fp8q_lex_found(struct fp8q_lex *lex, struct fp8q_shown *buf)
 {
     size_t n = 0;
+
     if (fp8q_lex_peek(lex) < 0)
         return "the end of the text";
+
     while (n < 40 && lex->pos + n < lex->len && !strchr(",]}\t\r\n ", lex->text[lex->pos + n]))
         n++;
+
     return fp8q_show_n(buf, lex->text + lex->pos, n ? n : 1);
 }
 
@@ -83,9 +95,11 @@ const char *fp8q_lex_found(struct fp8q_lex *lex, struct fp8q_shown *buf)
 int fp8q_lex_utf8(struct fp8q_lex *lex)
 {
     size_t i = 0;
+
     while (i < lex->len) {
         uint64_t word;
         uint32_t cp;
+        /* Eight bytes at a time while all are ASCII, as in nearly every name.  */
         if (lex->len - i >= sizeof(word)) {
             memcpy(&word, lex->text + i, sizeof(word));
             if ((word & UINT64_C(0x8080808080808080)) == 0) {
@@ -93,10 +107,12 @@ int fp8q_lex_utf8(struct fp8q_lex *lex)
                 continue;
             }
         }
+
         size_t n = fp8q_utf8_decode(lex->text + i, lex->len - i, &cp);
         if (n == 0)
             return fp8q_lex_fail(lex, i, "utf8", "invalid UTF-8 (byte 0x%02x)",
                                  (unsigned char)lex->text[i]);
+
         i += n;
     }
     return FP8Q_OK;
@@ -136,24 +152,30 @@ int fp8q_lex_end(struct fp8q_lex *lex)
 
 static int hex_digit(char c)
 {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return -1;
 }
 
 /* The unit of \uXXXX at @pos (of its backslash); -1 if there is no such escape.  */
 static int32_t escaped_unit(const struct fp8q_lex *lex, size_t pos)
 {
     int32_t unit = 0;
+
     if (lex->len - pos < 6 || lex->text[pos] != '\\' || lex->text[pos + 1] != 'u')
         return -1;
+
     for (size_t i = 2; i < 6; i++) {
         int digit = hex_digit(lex->text[pos + i]);
         if (digit < 0)
             return -1;
         unit = unit << 4 | digit;
     }
+
     return unit;
 }
 
@@ -162,15 +184,19 @@ static size_t check_escape(const struct fp8q_lex *lex, size_t pos, bool *nul)
 {
     if (lex->len - pos < 2)
         return 0;
+
     if (lex->text[pos + 1] != 'u')
         return lex->text[pos + 1] != '\0' && strchr("\"\\/bfnrt", lex->text[pos + 1]) ? 2 : 0;
+
     int32_t unit = escaped_unit(lex, pos);
     if (unit < 0 || (unit >= 0xDC00 && unit <= 0xDFFF))
         return 0;
+    /* A high surrogate stands only before a low one.  */
     if (unit >= 0xD800 && unit <= 0xDBFF) {
         int32_t low = escaped_unit(lex, pos + 6);
         return low >= 0xDC00 && low <= 0xDFFF ? 12 : 0;
     }
+
     if (unit == 0)
         *nul = true;
     return 6;
@@ -180,8 +206,10 @@ int fp8q_lex_string(struct fp8q_lex *lex, struct fp8q_lex_str *str_out)
 {
     if (!fp8q_lex_take(lex, '"'))
         return fp8q_lex_unexpected(lex, lex->pos, "a string");
+
     struct fp8q_lex_str str = {.begin = lex->pos};
     size_t pos = lex->pos;
+
     for (;;) {
         if (pos >= lex->len)
             return fp8q_lex_fail(lex, str.begin - 1, "json", "this string does not end");
@@ -190,6 +218,7 @@ int fp8q_lex_string(struct fp8q_lex *lex, struct fp8q_lex_str *str_out)
             break;
         if (c < 0x20)
             return fp8q_lex_fail(lex, pos, "json", "control byte 0x%02x in a string", c);
+
         if (c == '\\') {
             size_t n = check_escape(lex, pos, &str.has_nul);
             if (n == 0)
@@ -201,6 +230,7 @@ int fp8q_lex_string(struct fp8q_lex *lex, struct fp8q_lex_str *str_out)
             pos++;
         }
     }
+
     str.len = pos - str.begin;
     lex->pos = pos + 1;
     *str_out = str;
@@ -211,11 +241,13 @@ int fp8q_lex_string(struct fp8q_lex *lex, struct fp8q_lex_str *str_out)
 static size_t decode_char(const struct fp8q_lex *lex, size_t pos, char dst[4], size_t *n_out)
 {
     static const char names[] = "bfnrt", values[] = "\b\f\n\r\t";
+
     if (lex->text[pos] != '\\') {
         dst[0] = lex->text[pos];
         *n_out = 1;
         return 1;
     }
+
     char c = lex->text[pos + 1];
     if (c != 'u') {
         const char *name = strchr(names, c);
@@ -223,13 +255,16 @@ static size_t decode_char(const struct fp8q_lex *lex, size_t pos, char dst[4], s
         *n_out = 1;
         return 2;
     }
+
     uint32_t cp = (uint32_t)escaped_unit(lex, pos);
     size_t len = 6;
+
     if (cp >= 0xD800 && cp <= 0xDBFF) {
         uint32_t low = (uint32_t)escaped_unit(lex, pos + 6);
         cp = 0x10000 + ((cp - 0xD800) << 10) + (low - 0xDC00);
         len = 12;
     }
+
     *n_out = fp8q_utf8_encode(dst, cp);
     return len;
 }
@@ -237,30 +272,36 @@ static size_t decode_char(const struct fp8q_lex *lex, size_t pos, char dst[4], s
 size_t fp8q_lex_decode(const struct fp8q_lex *lex, struct fp8q_lex_str str, char *dst)
 {
     size_t used = 0, n;
+
     if (!str.escaped) {
         memcpy(dst, lex->text + str.begin, str.len);
         return str.len;
     }
+
     for (size_t pos = str.begin; pos < str.begin + str.len;) {
         char bytes[4];
         pos += decode_char(lex, pos, bytes, &n);
         memcpy(dst + used, bytes, n);
         used += n;
     }
+
     return used;
 }
 
 bool fp8q_lex_is(const struct fp8q_lex *lex, struct fp8q_lex_str str, const char *literal)
 {
     size_t len = strlen(literal), used = 0, n;
+
     if (!str.escaped)
         return str.len == len && memcmp(lex->text + str.begin, literal, len) == 0;
+
     for (size_t pos = str.begin; pos < str.begin + str.len; used += n) {
         char bytes[4];
         pos += decode_char(lex, pos, bytes, &n);
         if (len - used < n || memcmp(literal + used, bytes, n) != 0)
             return false;
     }
+
     return used == len;
 }
 
@@ -283,14 +324,17 @@ static size_t number_end(const struct fp8q_lex *lex, size_t pos)
 {
     if (pos < lex->len && lex->text[pos] == '-')
         pos++;
+
     if (!is_digit(lex, pos))
         return 0;
     pos = lex->text[pos] == '0' ? pos + 1 : skip_digits(lex, pos);
+
     if (pos < lex->len && lex->text[pos] == '.') {
         if (!is_digit(lex, pos + 1))
             return 0;
         pos = skip_digits(lex, pos + 1);
     }
+
     if (pos < lex->len && (lex->text[pos] == 'e' || lex->text[pos] == 'E')) {
         pos++;
         if (pos < lex->len && (lex->text[pos] == '+' || lex->text[pos] == '-'))
@@ -299,25 +343,31 @@ static size_t number_end(const struct fp8q_lex *lex, size_t pos)
             return 0;
         pos = skip_digits(lex, pos);
     }
+
     return pos;
 }
 
 enum fp8q_lex_number fp8q_lex_u64(struct fp8q_lex *lex, uint64_t *value_out)
 {
     uint64_t value = 0;
+
     (void)fp8q_lex_peek(lex);
     size_t pos = lex->pos;
+
     if (!is_digit(lex, pos))
         return FP8Q_LEX_NOT_U64;
     if (lex->text[pos] == '0' && is_digit(lex, pos + 1))
         return FP8Q_LEX_NOT_U64;
+
     for (; is_digit(lex, pos); pos++) {
         if (!fp8q_mul_u64(value, 10, &value) ||
             !fp8q_add_u64(value, (uint64_t)(lex->text[pos] - '0'), &value))
             return FP8Q_LEX_TOO_LARGE;
     }
+
     if (pos < lex->len && strchr(".eE", lex->text[pos]) && lex->text[pos] != '\0')
         return FP8Q_LEX_NOT_U64;
+
     lex->pos = pos;
     *value_out = value;
     return FP8Q_LEX_U64;
@@ -329,12 +379,14 @@ static int lex_word_or_number(struct fp8q_lex *lex)
 {
     static const char *const words[] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
     size_t n_words = lex->python ? 6 : 3;
+
     for (size_t i = 0; i < n_words; i++) {
         if (starts_with(lex, lex->pos, words[i])) {
             lex->pos += strlen(words[i]);
             return FP8Q_OK;
         }
     }
+
     size_t end = number_end(lex, lex->pos);
     if (end == 0)
         return fp8q_lex_unexpected(lex, lex->pos, "a JSON value");
@@ -345,11 +397,14 @@ static int lex_word_or_number(struct fp8q_lex *lex)
 static int next_in(struct fp8q_lex *lex, bool *first, char closer, const char *expected)
 {
     bool was_first = *first;
+
     *first = false;
+
     if (fp8q_lex_take(lex, closer))
         return 0;
     if (was_first || fp8q_lex_take(lex, ','))
         return 1;
+
     return fp8q_lex_unexpected(lex, lex->pos, expected);
 }
 
@@ -379,18 +434,23 @@ static int check_unique(struct fp8q_lex *lex, struct key_stack *stack, size_t fr
 {
     size_t count = stack->count - from, bytes = 0, used = 0;
     int status = FP8Q_OK;
+
     stack->count = from;
     if (count < 2)
         return FP8Q_OK;
+
     const struct fp8q_lex_str *keys = stack->keys + from;
     for (size_t i = 0; i < count; i++)
         bytes += keys[i].escaped ? keys[i].len : 0;
+
     struct fp8q_lex_name *names = fp8q_array(count, sizeof(*names));
     char *decoded = fp8q_array(bytes, 1);
+
     if (!names || !decoded) {
         status = fp8q_fail_nomem(lex->err);
         goto out;
     }
+
     for (size_t i = 0; i < count; i++) {
         names[i].bytes = lex->text + keys[i].begin;
         names[i].len = keys[i].len;
@@ -402,6 +462,7 @@ static int check_unique(struct fp8q_lex *lex, struct key_stack *stack, size_t fr
         names[i].hash = fp8q_lex_hash(names[i].bytes, names[i].len);
         names[i].index = i;
     }
+
     fp8q_lex_sort_names(names, count);
     for (size_t i = 1; i < count && status == FP8Q_OK; i++) {
         struct fp8q_shown shown;
@@ -410,6 +471,7 @@ static int check_unique(struct fp8q_lex *lex, struct key_stack *stack, size_t fr
                                    "duplicate key \"%s\" in one object",
                                    fp8q_show_n(&shown, names[i].bytes, names[i].len));
     }
+
 out:
     free(decoded);
     free(names);
@@ -435,6 +497,7 @@ static int open_level(struct fp8q_lex *lex, struct level *levels, unsigned *n_le
     if (depth + *n_levels >= lex->max_depth || *n_levels >= DEEPEST)
         return fp8q_lex_fail(lex, lex->pos, "depth", "nested more than %u levels deep",
                              lex->max_depth);
+
     levels[(*n_levels)++] = (struct level){lex->text[lex->pos] == '{', true, n_keys};
     lex->pos++;
     return FP8Q_OK;
@@ -449,6 +512,7 @@ static int next_value(struct fp8q_lex *lex, struct level *levels, unsigned *n_le
         struct fp8q_lex_str key = {0};
         int more = level->object ? fp8q_lex_member(lex, &level->first, &key)
                                  : fp8q_lex_item(lex, &level->first);
+
         if (more < 0)
             return more;
         if (more == 0) {
@@ -465,6 +529,7 @@ static int next_value(struct fp8q_lex *lex, struct level *levels, unsigned *n_le
                 stack->keys[stack->count++] = key;
             }
         }
+
         return FP8Q_OK;
     }
     return FP8Q_OK;
@@ -476,13 +541,16 @@ int fp8q_lex_value(struct fp8q_lex *lex, unsigned depth, bool unique_keys)
     unsigned n_levels = 0;
     struct key_stack stack = {0};
     int status;
+
     do {
         struct fp8q_lex_str str = {0};
+
         int c = fp8q_lex_peek(lex);
         if (c == '{' || c == '[')
             status = open_level(lex, levels, &n_levels, depth, stack.count);
         else if (c == '"') {
             status = fp8q_lex_string(lex, &str);
+
             if (status == FP8Q_OK)
                 status = refuse_nul(lex, &str);
         } else
@@ -490,6 +558,7 @@ int fp8q_lex_value(struct fp8q_lex *lex, unsigned depth, bool unique_keys)
         if (status == FP8Q_OK)
             status = next_value(lex, levels, &n_levels, &stack, unique_keys);
     } while (status == FP8Q_OK && n_levels > 0);
+
     free(stack.keys);
     return status;
 }
@@ -511,8 +580,11 @@ static int compare_names(const void *a, const void *b)
         return x->hash < y->hash ? -1 : 1;
     if (x->len != y->len)
         return x->len < y->len ? -1 : 1;
+
     int order = memcmp(x->bytes, y->bytes, x->len);
-    return order ? order : x->index < y->index ? -1 : x->index > y->index;
+    if (order)
+        return order;
+    return x->index < y->index ? -1 : x->index > y->index;
 }
 
 void fp8q_lex_sort_names(struct fp8q_lex_name *names, size_t count)

@@ -71,11 +71,13 @@ bool fp8q_dtype_parse(const char *name, size_t len, enum fp8q_dtype *dtype_out)
 bool fp8q_shape_count(const uint64_t *shape, uint32_t ndim, uint64_t *count_out)
 {
     uint64_t count = 1;
+
     for (uint32_t i = 0; i < ndim; i++) {
         /* From the left, as the official reader: [2^64-1, 2, 0] overflows, [0, 2^64-1] does not. */
         if (!fp8q_mul_u64(count, shape[i], &count))
             return false;
     }
+
     *count_out = count;
     return true;
 }
@@ -97,6 +99,7 @@ struct parser {
 static const char *keep_string(struct parser *p, struct fp8q_lex_str str, size_t *len_out)
 {
     char *dst = p->header->names_arena + p->names_used;
+
     *len_out = fp8q_lex_decode(&p->lex, str, dst);
     dst[*len_out] = '\0';
     p->names_used += *len_out + 1;
@@ -110,10 +113,12 @@ static int parse_metadata(struct parser *p)
     struct fp8q_lex_str key, value;
     bool first = true;
     int more;
+
     if (fp8q_lex_peek(lex) == 'n')
         return fp8q_lex_value(lex, 1, false); /* MLX writes null for "none" */
     if (!fp8q_lex_take(lex, '{'))
         return fp8q_lex_fail(lex, lex->pos, "metadata", "__metadata__ is no object of strings");
+
     while ((more = fp8q_lex_member(lex, &first, &key)) > 0) {
         if (fp8q_lex_peek(lex) != '"')
             return fp8q_lex_fail(lex, lex->pos, "metadata", "a value in __metadata__ is no string");
@@ -121,12 +126,14 @@ static int parse_metadata(struct parser *p)
         if (header->n_metadata == FP8Q_ST_MAX_TENSORS)
             return fp8q_lex_fail(lex, lex->pos, "metadata", "more than %u metadata entries",
                                  FP8Q_ST_MAX_TENSORS);
+
         FP8Q_TRY(fp8q_grow(&header->metadata, header->n_metadata, &p->cap_metadata,
                            sizeof(*header->metadata), lex->err));
         struct fp8q_st_pair *pair = &header->metadata[header->n_metadata++];
         pair->key = keep_string(p, key, &pair->key_len);
         pair->value = keep_string(p, value, &pair->value_len);
     }
+
     return more;
 }
 
@@ -144,10 +151,13 @@ static int parse_dtype(struct parser *p, struct fp8q_st_tensor *t)
     struct fp8q_lex_str str;
     struct fp8q_shown shown, found;
     char text[16];
+
     if (fp8q_lex_peek(&p->lex) != '"')
         return fail_field(p, t->name, "field", "dtype", "a string");
+
     size_t pos = p->lex.pos;
     FP8Q_TRY(fp8q_lex_string(&p->lex, &str));
+
     /* Six bytes of text at most for one of a name; longer cannot be one of ours.  */
     if (str.len <= sizeof(text) * 6) {
         char decoded[sizeof(text) * 6];
@@ -175,18 +185,23 @@ static int parse_shape(struct parser *p, struct fp8q_st_tensor *t)
 {
     bool first = true;
     int more;
+
     if (!fp8q_lex_take(&p->lex, '['))
         return fail_field(p, t->name, "field", "shape", "an array");
+
     while ((more = fp8q_lex_item(&p->lex, &first)) > 0) {
         uint64_t size = 0;
         FP8Q_TRY(parse_u64(p, t->name, "shape", &size));
+
         if (t->ndim == FP8Q_ST_MAX_RANK)
             return fail_field(p, t->name, "field", "shape", "at most 65535 dimensions");
         FP8Q_TRY(fp8q_grow(&p->header->shape_arena, p->n_dims, &p->cap_dims, sizeof(uint64_t),
                            p->lex.err));
+
         p->header->shape_arena[p->n_dims++] = size;
         t->ndim++;
     }
+
     return more;
 }
 
@@ -195,18 +210,23 @@ static int parse_offsets(struct parser *p, struct fp8q_st_tensor *t)
     uint64_t *const ends[] = {&t->begin, &t->end};
     bool first = true;
     int more;
+
     if (!fp8q_lex_take(&p->lex, '['))
         return fail_field(p, t->name, "field", "data_offsets", "an array");
+
     for (size_t i = 0; i < 2; i++) {
         more = fp8q_lex_item(&p->lex, &first);
         if (more < 0)
             return more;
+
         if (more == 0) {
             p->lex.pos--; /* show the bracket */
             return fail_field(p, t->name, "field", "data_offsets", "two integers");
         }
+
         FP8Q_TRY(parse_u64(p, t->name, i ? "data_offsets[1]" : "data_offsets[0]", ends[i]));
     }
+
     if (!fp8q_lex_take(&p->lex, ']'))
         return fail_field(p, t->name, "field", "data_offsets", "']' after two integers");
     return FP8Q_OK;
@@ -214,40 +234,43 @@ static int parse_offsets(struct parser *p, struct fp8q_st_tensor *t)
 
 static int parse_tensor(struct parser *p, struct fp8q_st_tensor *t)
 {
-    enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4, ALL = 7 };
+    static const struct {
+        const char *name;
+        int (*parse)(struct parser *p, struct fp8q_st_tensor *t);
+    } fields[] = {{"dtype", parse_dtype}, {"shape", parse_shape}, {"data_offsets", parse_offsets}};
+    enum { N_FIELDS = sizeof(fields) / sizeof(*fields) };
+    bool seen[N_FIELDS] = {false};
     struct fp8q_lex *lex = &p->lex;
     struct fp8q_lex_str key;
     struct fp8q_shown shown;
-    unsigned seen = 0;
     bool first = true;
     int more;
+
     if (!fp8q_lex_take(lex, '{'))
         return fail_field(p, t->name, "field", "entry", "an object");
+
     while ((more = fp8q_lex_member(lex, &first, &key)) > 0) {
-        unsigned field = fp8q_lex_is(lex, key, "dtype")          ? DTYPE
-                         : fp8q_lex_is(lex, key, "shape")        ? SHAPE
-                         : fp8q_lex_is(lex, key, "data_offsets") ? OFFSETS
-                                                                 : 0;
-        if (seen & field)
+        size_t i = 0;
+        while (i < N_FIELDS && !fp8q_lex_is(lex, key, fields[i].name))
+            i++;
+        if (i == N_FIELDS) { /* unknown fields are skipped, as by the official reader */
+            FP8Q_TRY(fp8q_lex_value(lex, 2, false));
+            continue;
+        }
+        if (seen[i])
             return fp8q_lex_fail(lex, key.begin, "dup-key", "tensor \"%s\": field %s twice",
-                                 fp8q_show(&shown, t->name),
-                                 field == DTYPE   ? "dtype"
-                                 : field == SHAPE ? "shape"
-                                                  : "data_offsets");
-        seen |= field;
-        FP8Q_TRY(field == DTYPE     ? parse_dtype(p, t)
-                 : field == SHAPE   ? parse_shape(p, t)
-                 : field == OFFSETS ? parse_offsets(p, t)
-                                    : fp8q_lex_value(lex, 2, false));
+                                 fp8q_show(&shown, t->name), fields[i].name);
+        seen[i] = true;
+        FP8Q_TRY(fields[i].parse(p, t));
     }
     if (more < 0)
         return more;
-    if (seen != ALL)
-        return fp8q_lex_fail(lex, lex->pos, "field", "tensor \"%s\": %s is missing",
-                             fp8q_show(&shown, t->name),
-                             !(seen & DTYPE)   ? "dtype"
-                             : !(seen & SHAPE) ? "shape"
-                                               : "data_offsets");
+
+    for (size_t i = 0; i < N_FIELDS; i++) {
+        if (!seen[i])
+            return fp8q_lex_fail(lex, lex->pos, "field", "tensor \"%s\": %s is missing",
+                                 fp8q_show(&shown, t->name), fields[i].name);
+    }
     return FP8Q_OK;
 }
 
@@ -257,19 +280,23 @@ static int parse_member(struct parser *p, struct fp8q_lex_str key)
     struct fp8q_st_tensor tensor = {0};
     struct fp8q_shown shown;
     size_t len;
+
     if (fp8q_lex_is(&p->lex, key, "__metadata__")) {
         if (p->metadata_seen)
             return fp8q_lex_fail(&p->lex, key.begin, "dup-key", "__metadata__ twice");
         p->metadata_seen = true;
         return parse_metadata(p);
     }
+
     tensor.name = keep_string(p, key, &len);
     if (key.has_nul)
         return fp8q_lex_fail(&p->lex, key.begin, "nul-name", "tensor name with U+0000: \"%s\"",
                              fp8q_show_n(&shown, tensor.name, len));
+
     if (header->n_tensors == FP8Q_ST_MAX_TENSORS)
         return fp8q_lex_fail(&p->lex, key.begin, "header-too-large", "more than %u tensors",
                              FP8Q_ST_MAX_TENSORS);
+
     FP8Q_TRY(fp8q_grow(&header->tensors, header->n_tensors, &p->cap_tensors,
                        sizeof(*header->tensors), p->lex.err));
     FP8Q_TRY(parse_tensor(p, &tensor));
@@ -282,14 +309,17 @@ static int parse_text(struct parser *p)
     struct fp8q_lex_str key;
     bool first = true;
     int more;
+
     FP8Q_TRY(fp8q_lex_utf8(&p->lex));
     if (!fp8q_lex_take(&p->lex, '{'))
         return fp8q_lex_unexpected(&p->lex, p->lex.pos, "'{'");
+
     while ((more = fp8q_lex_member(&p->lex, &first, &key)) > 0)
         FP8Q_TRY(parse_member(p, key));
     if (more < 0)
         return more;
     FP8Q_TRY(fp8q_lex_end(&p->lex));
+
     /* The shape arena has stopped moving: its parts lie in the order of the entries.  */
     const uint64_t *shape = p->header->shape_arena;
     for (size_t i = 0; i < p->header->n_tensors; i++) {
@@ -311,9 +341,11 @@ static int fail_tensor(const struct parser *p, const struct fp8q_st_tensor *t, c
     char text[1000];
     struct fp8q_shown what, name;
     va_list args;
+
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
+
     return fp8q_fail(p->lex.err, FP8Q_E_FORMAT, id, "%s: tensor \"%s\"%s",
                      fp8q_show(&what, p->lex.what), fp8q_show(&name, t->name), text);
 }
@@ -323,6 +355,7 @@ static int check_names(const struct parser *p)
     const struct fp8q_st_header *header = p->header;
     int status = FP8Q_OK;
     struct fp8q_lex_name *names = fp8q_array(header->n_tensors, sizeof(*names));
+
     if (!names)
         return fp8q_fail_nomem(p->lex.err);
     for (size_t i = 0; i < header->n_tensors; i++) {
@@ -330,12 +363,14 @@ static int check_names(const struct parser *p)
         size_t len = strlen(name);
         names[i] = (struct fp8q_lex_name){fp8q_lex_hash(name, len), name, len, i};
     }
+
     fp8q_lex_sort_names(names, header->n_tensors);
     for (size_t i = 1; i < header->n_tensors && status == FP8Q_OK; i++) {
         if (fp8q_lex_same_name(&names[i - 1], &names[i]))
             status = fail_tensor(p, &header->tensors[names[i].index], "dup-key",
                                  ": this name stands in the header twice");
     }
+
     free(names);
     return status;
 }
@@ -345,25 +380,31 @@ static int drop_repeated_metadata(struct parser *p)
 {
     struct fp8q_st_header *header = p->header;
     size_t kept = 0;
+
     if (header->n_metadata < 2)
         return FP8Q_OK;
+
     struct fp8q_lex_name *keys = fp8q_array(header->n_metadata, sizeof(*keys));
     if (!keys)
         return fp8q_fail_nomem(p->lex.err);
+
     for (size_t i = 0; i < header->n_metadata; i++) {
         const struct fp8q_st_pair *pair = &header->metadata[i];
         keys[i] = (struct fp8q_lex_name){fp8q_lex_hash(pair->key, pair->key_len), pair->key,
                                          pair->key_len, i};
     }
+
     fp8q_lex_sort_names(keys, header->n_metadata);
     for (size_t i = 1; i < header->n_metadata; i++) {
         if (fp8q_lex_same_name(&keys[i - 1], &keys[i]))
             header->metadata[keys[i - 1].index].key = NULL;
     }
+
     for (size_t i = 0; i < header->n_metadata; i++) {
         if (header->metadata[i].key)
             header->metadata[kept++] = header->metadata[i];
     }
+
     header->n_metadata = kept;
     free(keys);
     return FP8Q_OK;
@@ -392,6 +433,7 @@ static void sort_by_offset(struct fp8q_st_header *header)
 static const char *show_shape(const struct fp8q_st_tensor *t, char *buf, size_t cap)
 {
     size_t used = (size_t)snprintf(buf, cap, "[");
+
     for (uint32_t i = 0; i < t->ndim; i++) {
         if (cap - used < 32) {
             snprintf(buf + used, cap - used, ",...");
@@ -409,10 +451,12 @@ static int check_extent(const struct parser *p, const struct fp8q_st_tensor *t, 
     uint64_t count, bits;
     char shape[200];
     const char *dtype = fp8q_dtype_name(t->dtype);
+
     if (t->end < t->begin)
         return fail_tensor(p, t, "offset",
                            ": data_offsets [%" PRIu64 ",%" PRIu64 "] end before they begin",
                            t->begin, t->end);
+
     if (t->begin > expected)
         return fail_tensor(p, t, "offset",
                            " begins at %" PRIu64 ", the previous one ends at %" PRIu64
@@ -423,6 +467,7 @@ static int check_extent(const struct parser *p, const struct fp8q_st_tensor *t, 
                            " begins at %" PRIu64 ", the previous one ends at %" PRIu64
                            " (overlap of %" PRIu64 " bytes)",
                            t->begin, expected, expected - t->begin);
+
     if (!fp8q_shape_count(t->shape, t->ndim, &count) ||
         !fp8q_mul_u64(count, fp8q_dtype_bits(t->dtype), &bits))
         return fail_tensor(p, t, "overflow", ": shape %s %s does not fit in 64 bits",
@@ -430,6 +475,7 @@ static int check_extent(const struct parser *p, const struct fp8q_st_tensor *t, 
     if (bits % 8)
         return fail_tensor(p, t, "subbyte", ": shape %s %s is no whole number of bytes",
                            show_shape(t, shape, sizeof(shape)), dtype);
+
     if (bits / 8 != t->end - t->begin)
         return fail_tensor(p, t, "size",
                            ": shape %s %s needs %" PRIu64 " bytes, data_offsets give %" PRIu64,
@@ -441,10 +487,12 @@ static int check_layout(const struct parser *p, uint64_t data_size)
 {
     struct fp8q_shown what;
     uint64_t end = 0;
+
     for (size_t i = 0; i < p->header->n_tensors; i++) {
         FP8Q_TRY(check_extent(p, &p->header->tensors[i], end));
         end = p->header->tensors[i].end;
     }
+
     if (end > data_size)
         return fp8q_fail(p->lex.err, FP8Q_E_FORMAT, "coverage",
                          "%s: tensors end at %" PRIu64 ", the data section has %" PRIu64
@@ -458,6 +506,29 @@ static int check_layout(const struct parser *p, uint64_t data_size)
     return FP8Q_OK;
 }
 
+/* CRC-32 of the first bytes of the file: the length field and the text.  */
+static uint32_t header_crc(const char *text, size_t len)
+{
+    unsigned char length_field[8];
+
+    for (int i = 0; i < 8; i++)
+        length_field[i] = (unsigned char)((uint64_t)len >> (8 * i));
+    return fp8q_crc32(fp8q_crc32(0, length_field, 8), text, len);
+}
+
+static int parse_and_check(struct parser *p, uint64_t data_size)
+{
+    p->header->names_arena = malloc(p->lex.len + 1);
+    if (!p->header->names_arena)
+        return fp8q_fail_nomem(p->lex.err);
+
+    FP8Q_TRY(parse_text(p));
+    FP8Q_TRY(drop_repeated_metadata(p));
+    FP8Q_TRY(check_names(p));
+    sort_by_offset(p->header);
+    return check_layout(p, data_size);
+}
+
 int fp8q_st_parse(const char *text, size_t len, uint64_t data_size, const char *what,
                   struct fp8q_st_header *header_out, struct fp8q_error *err)
 {
@@ -468,21 +539,10 @@ int fp8q_st_parse(const char *text, size_t len, uint64_t data_size, const char *
                                .header = true,
                                .err = err},
                        .header = header_out};
-    unsigned char length_field[8];
-    *header_out = (struct fp8q_st_header){.data_start = (uint64_t)len + 8};
-    for (int i = 0; i < 8; i++)
-        length_field[i] = (unsigned char)((uint64_t)len >> (8 * i));
-    header_out->crc32 = fp8q_crc32(fp8q_crc32(0, length_field, 8), text, len);
-    header_out->names_arena = malloc(len + 1);
-    int status = header_out->names_arena ? parse_text(&p) : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK)
-        status = drop_repeated_metadata(&p);
-    if (status == FP8Q_OK)
-        status = check_names(&p);
-    if (status == FP8Q_OK) {
-        sort_by_offset(header_out);
-        status = check_layout(&p, data_size);
-    }
+
+    *header_out =
+        (struct fp8q_st_header){.data_start = (uint64_t)len + 8, .crc32 = header_crc(text, len)};
+    int status = parse_and_check(&p, data_size);
     if (status != FP8Q_OK)
         fp8q_st_reset(header_out);
     return status;

@@ -17,6 +17,7 @@ static const char *pointer_size(const unsigned char *head, size_t n, char buf[24
     static const char key[] = "\nsize ";
     const unsigned char *line = n ? memmem(head, n, key, sizeof(key) - 1) : NULL;
     size_t digits = 0, at = line ? (size_t)(line - head) + sizeof(key) - 1 : n;
+
     while (at + digits < n && digits < 20 && head[at + digits] >= '0' && head[at + digits] <= '9') {
         buf[digits] = (char)head[at + digits];
         digits++;
@@ -58,15 +59,18 @@ static int name_other_format(const unsigned char *head, size_t n, const char *pa
     static const char lfs[] = "version https://git-lfs";
     struct fp8q_shown shown;
     char size[24];
+
     if (starts_with(head, n, lfs, sizeof(lfs) - 1))
         return fp8q_fail(err, FP8Q_E_FORMAT, "lfs-pointer",
                          "%s: is a Git LFS pointer for a file of %s bytes; run \"git lfs pull\"",
                          fp8q_show(&shown, path), pointer_size(head, n, size));
+
     for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++) {
         if (starts_with(head, n, formats[i].magic, formats[i].len))
             return fp8q_fail(err, FP8Q_E_FORMAT, formats[i].id, "%s: is %s, no safetensors file",
                              fp8q_show(&shown, path), formats[i].text);
     }
+
     return FP8Q_OK;
 }
 
@@ -75,14 +79,18 @@ static int check_length(const unsigned char *head, size_t n_head, uint64_t n, ui
                         const char *path, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     if (file_size >= 8 && n <= FP8Q_ST_MAX_HEADER && n <= file_size - 8)
         return FP8Q_OK;
+
     FP8Q_TRY(name_other_format(head, n_head, path, err));
     fp8q_show(&shown, path);
+
     if (file_size < 8)
         return fp8q_fail(err, FP8Q_E_FORMAT, "too-small",
                          "%s: %" PRIu64 " bytes%s, a safetensors file has at least 8", shown.text,
                          file_size, file_size ? "" : " (an empty file)");
+
     if (n > FP8Q_ST_MAX_HEADER)
         return fp8q_fail(err, FP8Q_E_FORMAT, "header-too-large",
                          "%s: a header of %" PRIu64 " bytes exceeds the format's limit of %u; "
@@ -101,21 +109,27 @@ int fp8q_st_read(int fd, uint64_t file_size, const char *path, struct fp8q_st_he
     struct fp8q_shown shown;
     size_t n_head = file_size < sizeof(head) ? (size_t)file_size : sizeof(head);
     uint64_t n = 0;
+
     *header_out = (struct fp8q_st_header){0};
     FP8Q_TRY(fp8q_pread(fd, head, n_head, 0, path, err));
+
     for (size_t i = 0; i < 8 && i < n_head; i++)
         n |= (uint64_t)head[i] << (8 * i);
+
     FP8Q_TRY(check_length(head, n_head, n, file_size, path, err));
     if (n == 0)
         return fp8q_fail(err, FP8Q_E_FORMAT, "json",
                          "%s: the header is empty (a preallocated, unfinished download?)",
                          fp8q_show(&shown, path));
+
     char *text = malloc((size_t)n);
     if (!text)
         return fp8q_fail_nomem(err);
+
     int status = fp8q_pread(fd, text, (size_t)n, 8, path, err);
     if (status == FP8Q_OK)
         status = fp8q_st_parse(text, (size_t)n, file_size - 8 - n, path, header_out, err);
+
     free(text);
     return status;
 }

@@ -35,8 +35,10 @@ double fp8q_error_total(const double lanes[16])
 {
     double sums[16];
     memcpy(sums, lanes, sizeof(sums));
+
     for (size_t half = 8; half > 0; half /= 2)
         for (size_t i = 0; i < half; i++)
             sums[i] += sums[i + half];
+
     return sums[0];
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "format/jsonw.h"
+#include "format/names.h"
 #include "select/pattern.h"
 
 static void write_list(struct fp8q_jsonw *w, const char *key, const struct fp8q_plan *plan)
@@ -185,9 +186,15 @@ int fp8q_config_texts(struct fp8q_plan *plan, struct fp8q_error *err)
         fp8q_jsonw_close(&w, '}');
         status = fp8q_text_status(&w.text, err);
     }
-    if (status == FP8Q_OK && plan->ckpt->config_text)
-        status = fp8q_json_splice(plan->ckpt->config_text, plan->ckpt->config_len, stale, nested,
-                                  key, w.text.data, "config.json", &config, err);
+    struct fp8q_splice splice = {.text = plan->ckpt->config_text,
+                                 .len = plan->ckpt->config_len,
+                                 .what = FP8Q_CONFIG_NAME,
+                                 .remove = stale,
+                                 .remove_nested = nested,
+                                 .key = key,
+                                 .value = w.text.data};
+    if (status == FP8Q_OK && splice.text)
+        status = fp8q_json_splice(&splice, &config, err);
     if (status == FP8Q_OK)
         status = fp8q_text_status(&config, err);
     if (status != FP8Q_OK) {

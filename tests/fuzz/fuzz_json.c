@@ -65,7 +65,14 @@ static void splice(const char *text, size_t len, const char *remove, const char 
 {
     const char *const removes[] = {remove, NULL}, *const nesteds[] = {nested, NULL};
     struct fp8q_error err = {0};
-    int status = fp8q_json_splice(text, len, removes, nesteds, key, value, "input", out, &err);
+    struct fp8q_splice splice = {.text = text,
+                                 .len = len,
+                                 .what = "input",
+                                 .remove = removes,
+                                 .remove_nested = nesteds,
+                                 .key = key,
+                                 .value = value};
+    int status = fp8q_json_splice(&splice, out, &err);
     FUZZ_REQUIRE(status == FP8Q_OK);
     status = fp8q_json_check(out->data, out->len, FP8Q_JSON_PYTHON, "spliced", &err);
     if (status != FP8Q_OK)

@@ -125,8 +125,14 @@ static int splice_text(const char *path, struct fp8q_error *err)
     static const char *const remove[] = {"q", NULL}, *const nested[] = {"a.q", NULL};
     struct fp8q_text out = {0};
     (void)path;
-    int status = fp8q_json_splice(text, sizeof(text) - 1, remove, nested, "k", "{\n  \"x\": 1\n}",
-                                  "x", &out, err);
+    struct fp8q_splice splice = {.text = text,
+                                 .len = sizeof(text) - 1,
+                                 .what = "x",
+                                 .remove = remove,
+                                 .remove_nested = nested,
+                                 .key = "k",
+                                 .value = "{\n  \"x\": 1\n}"};
+    int status = fp8q_json_splice(&splice, &out, err);
     fp8q_text_reset(&out);
     return status;
 }

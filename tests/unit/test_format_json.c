@@ -325,9 +325,14 @@ static void splice_keeps_all_other_bytes(void **state)
         size_t len = strlen(cases[i].text);
         char *guarded = guard_alloc(len, GUARD_AFTER);
         memcpy(guarded, cases[i].text, len);
-        assert_ok(fp8q_json_splice(guarded, len, cases[i].remove, cases[i].nested, cases[i].key,
-                                   cases[i].value, "x.json", &out, &err),
-                  &err);
+        struct fp8q_splice splice = {.text = guarded,
+                                     .len = len,
+                                     .what = "x.json",
+                                     .remove = cases[i].remove,
+                                     .remove_nested = cases[i].nested,
+                                     .key = cases[i].key,
+                                     .value = cases[i].value};
+        assert_ok(fp8q_json_splice(&splice, &out, &err), &err);
         if (strcmp(out.data, cases[i].expected) != 0)
             fail_msg("from\n%s\nexpected\n%s\nfound\n%s", cases[i].text, cases[i].expected,
                      out.data);
@@ -342,8 +347,10 @@ static void splice_needs_an_object(void **state)
     (void)state;
     struct fp8q_text out = {0};
     struct fp8q_error err = {0};
-    assert_failed(fp8q_json_splice("[]", 2, NULL, NULL, "k", "1", "x.json", &out, &err),
-                  FP8Q_E_FORMAT, &err, "x.json: is no JSON object");
+    struct fp8q_splice splice = {
+        .text = "[]", .len = 2, .what = "x.json", .key = "k", .value = "1"};
+    assert_failed(fp8q_json_splice(&splice, &out, &err), FP8Q_E_FORMAT, &err,
+                  "x.json: is no JSON object");
     fp8q_text_reset(&out);
 }
 
@@ -364,12 +371,15 @@ static void splice_of_real_configs_can_be_undone(void **state)
                                  &len, &err),
                   &err);
         assert_ok(fp8q_json_check(text, len, FP8Q_JSON_PYTHON, names[i], &err), &err);
-        assert_ok(fp8q_json_splice(text, len, NULL, NULL, added[0], "{\n  \"a\": [\n    1\n  ]\n}",
-                                   names[i], &with, &err),
-                  &err);
-        assert_ok(fp8q_json_splice(with.data, with.len, added, NULL, NULL, NULL, names[i], &without,
-                                   &err),
-                  &err);
+        struct fp8q_splice in = {.text = text,
+                                 .len = len,
+                                 .what = names[i],
+                                 .key = added[0],
+                                 .value = "{\n  \"a\": [\n    1\n  ]\n}"};
+        assert_ok(fp8q_json_splice(&in, &with, &err), &err);
+        struct fp8q_splice out = {
+            .text = with.data, .len = with.len, .what = names[i], .remove = added};
+        assert_ok(fp8q_json_splice(&out, &without, &err), &err);
         assert_true(with.len > len);
         assert_string_equal(without.data, text);
         fp8q_text_reset(&with);
