@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/date.h"
 #include "base/file.h"
 #include "base/path.h"
 #include "base/dir.h"
@@ -110,10 +111,8 @@ const char *cli_timestamp(struct cli_time *buf)
     const char *epoch = getenv("SOURCE_DATE_EPOCH");
     char *end = NULL;
     long long value = epoch ? strtoll(epoch, &end, 10) : 0;
-    time_t when = epoch && *epoch && !*end ? (time_t)value : time(NULL);
-    struct tm parts;
-    if (!gmtime_r(&when, &parts) ||
-        strftime(buf->text, sizeof(buf->text), "%Y-%m-%dT%H:%M:%SZ", &parts) == 0)
-        snprintf(buf->text, sizeof(buf->text), "1970-01-01T00:00:00Z");
+    bool is_set = epoch && *epoch && !*end;
+
+    fp8q_time_format(is_set ? value : (int64_t)time(NULL), buf->text);
     return buf->text;
 }

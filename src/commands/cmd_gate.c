@@ -10,6 +10,7 @@
 #include "commands/commands.h"
 #include "cli/evalinputs.h"
 #include "cli/gate_facts.h"
+#include "base/date.h"
 #include "base/output.h"
 #include "cli/junit.h"
 #include "base/mem.h"

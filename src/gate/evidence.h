@@ -62,9 +62,4 @@ void fp8q_evidence_reset(struct fp8q_evidence *evidence);
  * know.  */
 void fp8q_evidence_write(struct fp8q_jsonw *w, const struct fp8q_evidence *evidence);
 
-/* RFC 3339 in UTC: "2026-01-31T23:59:59Z".  Parsing also takes fractions and numeric offsets.  */
-#define FP8Q_TIME_TEXT 32
-void fp8q_time_format(int64_t seconds, char text[FP8Q_TIME_TEXT]);
-bool fp8q_time_parse(const char *text, int64_t *seconds_out);
-
 #endif

@@ -4,13 +4,9 @@
  */
 #include "gate/gate.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/mem.h"
-#include "gate/stats.h"
+#include "gate/internal.h"
 
 const char *fp8q_verdict_name(enum fp8q_verdict verdict)
 {
@@ -36,59 +32,6 @@ int fp8q_verdict_status(enum fp8q_verdict verdict)
         return FP8Q_E_POLICY;
     }
     return FP8Q_E_MISMATCH;
-}
-
-/* ---- checks -------------------------------------------------------------------------------- */
-
-int fp8q_gate_add(struct fp8q_gate *gate, struct fp8q_gate_check check, struct fp8q_error *err,
-                  const char *id, const char *fmt, ...)
-{
-    struct fp8q_error text;
-    va_list args;
-    FP8Q_TRY(fp8q_grow(&gate->checks, gate->n_checks, &gate->cap, sizeof(*gate->checks), err));
-    va_start(args, fmt);
-    vsnprintf(text.message, sizeof(text.message), fmt, args);
-    va_end(args);
-    check.id = strdup(id);
-    check.message = strdup(text.message);
-    if (!check.id || !check.message) {
-        free(check.id);
-        free(check.message);
-        return fp8q_fail_nomem(err);
-    }
-    gate->checks[gate->n_checks++] = check;
-    if (check.verdict > gate->verdict && check.verdict != FP8Q_VERDICT_SKIPPED)
-        gate->verdict = check.verdict;
-    return FP8Q_OK;
-}
-
-struct fp8q_gate_check fp8q_gate_check_of(unsigned tier, enum fp8q_verdict verdict)
-{
-    const double none = (double)NAN;
-    return (struct fp8q_gate_check){.tier = tier,
-                                    .verdict = verdict,
-                                    .observed = none,
-                                    .limit = none,
-                                    .low = none,
-                                    .high = none};
-}
-
-struct fp8q_gate_check fp8q_gate_check_limit(unsigned tier, double estimate, double low,
-                                             double high, uint64_t n, double limit)
-{
-    struct fp8q_gate_check check = fp8q_gate_check_of(tier, FP8Q_VERDICT_PASS);
-    bool bounded = !isnan(low) && !isnan(high);
-    check.observed = estimate;
-    check.limit = limit;
-    check.low = low;
-    check.high = high;
-    check.n = n;
-    if (bounded ? high <= limit : estimate <= limit)
-        return check;
-    check.verdict = !bounded || low > limit ? FP8Q_VERDICT_FAIL : FP8Q_VERDICT_INCONCLUSIVE;
-    if (check.verdict == FP8Q_VERDICT_INCONCLUSIVE)
-        check.n_needed = fp8q_items_needed((struct fp8q_interval){estimate, low, high}, n, limit);
-    return check;
 }
 
 /* ---- tier 0 -------------------------------------------------------------------------------- */

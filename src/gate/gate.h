@@ -84,21 +84,4 @@ int fp8q_gate(const struct fp8q_gate_request *request, struct fp8q_gate *gate_ou
               struct fp8q_error *err);
 void fp8q_gate_reset(struct fp8q_gate *gate);
 
-/* ---- for gate*.c --------------------------------------------------------------------------- */
-
-/* Adds @check with a copy of its id and a message; strings of @check itself are ignored.  */
-int fp8q_gate_add(struct fp8q_gate *gate, struct fp8q_gate_check check, struct fp8q_error *err,
-                  const char *id, const char *fmt, ...) FP8Q_PRINTF(5, 6);
-/* A check without figures.  */
-struct fp8q_gate_check fp8q_gate_check_of(unsigned tier, enum fp8q_verdict verdict);
-/* Verdict of an interval against an upper limit; sets observed, limit, low, high and n_needed.
- * Without an interval (NAN bounds) the estimate decides.  */
-struct fp8q_gate_check fp8q_gate_check_limit(unsigned tier, double estimate, double low,
-                                             double high, uint64_t n, double limit);
-
-int fp8q_gate_eval(struct fp8q_gate *gate, const struct fp8q_gate_request *request,
-                   struct fp8q_error *err);
-int fp8q_gate_tasks(struct fp8q_gate *gate, const struct fp8q_gate_request *request,
-                    struct fp8q_error *err);
-
 #endif

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gate/gate.h"
 #include "base/mem.h"
+#include "gate/internal.h"
 #include "gate/stats.h"
 
 #define NONE ((double)NAN)

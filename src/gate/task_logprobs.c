@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "gate/tasks.h"
+#include "gate/internal.h"
 
 enum { MAX_TOP = 4096 }; /* positions are compared token by token */
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gate/tasks.h"
+#include "gate/internal.h"
 
 /* ---- LeRobot ------------------------------------------------------------------------------- */
 

@@ -60,27 +60,4 @@ int fp8q_task_parse(const char *text, size_t len, const char *path, const char *
                     struct fp8q_error *err);
 void fp8q_task_reset(struct fp8q_task_result *result);
 
-/* ---- for the readers (task_*.c) ------------------------------------------------------------ */
-
-struct fp8q_task_reader {
-    struct fp8q_task_result *result;
-    const char *what, *task, *metric;
-    size_t items_cap, positions_cap, top_cap, starts_cap;
-    struct fp8q_error *err;
-};
-int fp8q_task_add(struct fp8q_task_reader *r, const char *id, double score, const char *cluster,
-                  uint64_t hash);
-/* Number or boolean; false for anything else.  */
-bool fp8q_task_score(const struct fp8q_json *value, double *out);
-/* Text of an id, which may be a string or a number; @buf has room for 32.  NULL: neither.  */
-const char *fp8q_task_id(const struct fp8q_json *value, char *buf);
-uint64_t fp8q_task_hash(uint64_t hash, const char *text); /* start with 0; NULL changes nothing */
-
-int fp8q_task_lm_eval_results(struct fp8q_task_reader *r, const struct fp8q_json *root);
-int fp8q_task_lm_eval_sample(struct fp8q_task_reader *r, const struct fp8q_json *line);
-int fp8q_task_lerobot(struct fp8q_task_reader *r, const struct fp8q_json *root);
-int fp8q_task_csv(struct fp8q_task_reader *r, const char *text, size_t len);
-bool fp8q_task_has_logprobs(const struct fp8q_json *line);
-int fp8q_task_logprob_line(struct fp8q_task_reader *r, const struct fp8q_json *line);
-
 #endif

@@ -9,23 +9,10 @@
 #ifndef FP8Q_COMPARE_H
 #define FP8Q_COMPARE_H
 
-#include "kernel/block.h"
 #include "checkpoint/checkpoint.h"
+#include "measure/compare_stripe.h"
 
-/* The rows of the table, in its order.  */
-enum fp8q_compare_row {
-    FP8Q_CMP_FP8_TENSOR,
-    FP8Q_CMP_FP8_CHANNEL,
-    FP8Q_CMP_FP8_BLOCK,
-    FP8Q_CMP_FP8_UE8M0, /* block, power-of-two scales */
-    FP8Q_CMP_INT8_TENSOR,
-    FP8Q_CMP_INT8_CHANNEL,
-    FP8Q_CMP_INT8_BLOCK,
-    FP8Q_CMP_INT4_TENSOR,
-    FP8Q_CMP_INT4_CHANNEL,
-    FP8Q_CMP_INT4_BLOCK,
-    FP8Q_CMP_ROWS
-};
+/* Names of a row of the table.  */
 const char *fp8q_compare_format(unsigned row);      /* "FP8-E4M3", "INT8", "INT4" */
 const char *fp8q_compare_granularity(unsigned row); /* "tensor", "channel", "block", ... */
 

@@ -5,7 +5,22 @@
 #ifndef FP8Q_COMPARE_STRIPE_H
 #define FP8Q_COMPARE_STRIPE_H
 
-#include "measure/compare.h"
+#include "kernel/block.h"
+
+/* The rows of the table, in its order.  */
+enum fp8q_compare_row {
+    FP8Q_CMP_FP8_TENSOR,
+    FP8Q_CMP_FP8_CHANNEL,
+    FP8Q_CMP_FP8_BLOCK,
+    FP8Q_CMP_FP8_UE8M0, /* block, power-of-two scales */
+    FP8Q_CMP_INT8_TENSOR,
+    FP8Q_CMP_INT8_CHANNEL,
+    FP8Q_CMP_INT8_BLOCK,
+    FP8Q_CMP_INT4_TENSOR,
+    FP8Q_CMP_INT4_CHANNEL,
+    FP8Q_CMP_INT4_BLOCK,
+    FP8Q_CMP_ROWS
+};
 
 /* Scratch of one worker, grown to the widest stripe so far.  */
 struct fp8q_compare_scratch {

@@ -12,6 +12,7 @@
 #include "model/forward.h"
 #include "model/head.h"
 #include "format/jsonw.h"
+#include "measure/score.h"
 
 struct fp8q_eval_options {
     enum fp8q_acts acts; /* for the output's quantized linears (and the source's, if it has any) */
@@ -38,17 +39,6 @@ enum fp8q_eval_row {
     FP8Q_EVAL_N_ROWS
 };
 extern const char *const fp8q_eval_row_names[FP8Q_EVAL_N_ROWS];
-
-struct fp8q_eval_figures {
-    uint64_t tokens;                     /* scored positions */
-    double kld, kld_se, kld_se_by_token; /* mean and its standard error with samples (tokens) as
-                                            units; NaN if fewer than 2 */
-    double kld_median, kld_p99, kld_max;
-    double top1, top1_se; /* share of positions with the same first choice; error by sample */
-    uint64_t flips;       /* first choice changed where the source's led by more than 1 nat */
-    uint64_t nll_tokens;  /* scored positions with a target */
-    double ppl_source, ppl_output, dlnppl, dlnppl_se; /* NaN without targets */
-};
 
 struct fp8q_eval_sample {
     uint64_t tokens, nll_tokens;

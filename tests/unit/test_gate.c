@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "base/date.h"
 #include "gate/gate.h"
 #include "gate/stats.h"
 

@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "base/date.h"
 #include "gate/evidence.h"
 
 static void times_read_back(void **state)

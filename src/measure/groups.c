@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * groups.c - the loop that eval, sweep and calibrate share.
+ */
+#include "base/mem.h"
+#include "measure/internal.h"
+
+size_t fp8q_longest_sample(const struct fp8q_inputs *inputs)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < inputs->n_samples; i++)
+        longest = fp8q_max_size(longest, inputs->samples[i].n_tokens);
+    return longest;
+}
+
+int fp8q_groups_run(const struct fp8q_model *model, const struct fp8q_inputs *inputs,
+                    size_t max_tokens, fp8q_group_fn *run, void *ctx, struct fp8q_error *err)
+{
+    for (size_t i = 0, n; i < inputs->n_samples; i += n) {
+        struct fp8q_group group;
+        n = fp8q_group_size(inputs, i, max_tokens);
+        FP8Q_TRY(fp8q_group_open(&group, model, inputs->samples + i, n, err));
+
+        int status = run(ctx, &group, i, err);
+        fp8q_group_close(&group);
+        FP8Q_TRY(status);
+    }
+    return FP8Q_OK;
+}
