@@ -69,9 +69,14 @@ static int run(struct cli *cli, const char *const *paths, const struct args *arg
         FP8Q_TRY(fp8q_fingerprint(s->ckpt, (unsigned)cli->threads, &cli->watch, &fingerprint, err));
         FP8Q_TRY(fp8q_calib_matches(&s->old_calib, fingerprint, err));
     }
-    FP8Q_TRY(fp8q_drift_run(&s->old_calib, &s->new_calib, &args->limits, s->ckpt,
-                            ue8m0 ? FP8Q_SCALE_UE8M0 : FP8Q_SCALE_F32, cli->kernel,
-                            (unsigned)cli->threads, &cli->watch, &s->drift, err));
+
+    const struct fp8q_drift_options options = {.limits = args->limits,
+                                               .ckpt = s->ckpt,
+                                               .fmt = ue8m0 ? FP8Q_SCALE_UE8M0 : FP8Q_SCALE_F32,
+                                               .kernel = cli->kernel,
+                                               .n_threads = (unsigned)cli->threads,
+                                               .watch = &cli->watch};
+    FP8Q_TRY(fp8q_drift_run(&s->old_calib, &s->new_calib, &options, &s->drift, err));
     cli_progress_clear();
     print_result(cli, args, &s->drift);
     fp8q_drift_json(&s->drift, &args->limits, &cli->json);

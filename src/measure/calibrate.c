@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * calibrate.c - runs a network and collects the statistics of calib.h.  A task is a block of 128
- * channels with all tokens of the group in order, so the sums depend on nothing but the inputs.
+ * calibrate.c - runs a network and collects the statistics of calib.h.
+ *
+ * How it works.  The forward pass calls on_site() with the inputs of each linear of each layer.  A
+ * task is a block of 128 channels with all tokens of the group in order, so the sums depend on
+ * nothing but the inputs: not on threads, and not on how samples are grouped.  The Hessian of a
+ * block is a product of packed matrices over runs of tokens; a quarter of the runs goes into a
+ * second one that is held out, for the guard of compensate.h.
  */
 #include "calibration/calib.h"
 
@@ -14,6 +19,7 @@
 #include "model/head.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "measure/internal.h"
 
 #define NLL_TOKENS 512 /* tokens, spread over the first group, whose likelihood is noted */
 #define HELD_RUN 64    /* tokens: with few samples, every fourth such run is held out */
@@ -30,7 +36,9 @@ struct collector {
     const struct fp8q_calibrate_options *options;
     struct fp8q_calib calib; /* sites in the order [layer][site kind] */
     struct sums *sums;
-    size_t first_sample; /* of the group at hand */
+    struct fp8q_forward *fw;
+    float *h;            /* hidden states of the group at hand */
+    size_t first_sample; /* of it */
     float *inverse_norms;
     float *scratch; /* a worker's rows, packed twice, and product */
     size_t scratch_floats, max_run;
@@ -47,9 +55,9 @@ static size_t next_run(const struct collector *c, size_t sample, size_t n_tokens
         *held_out = sample % 4 == 3;
         return n_tokens - t;
     }
+
     *held_out = t / HELD_RUN % 4 == 3;
-    size_t end = (t / HELD_RUN + 1) * HELD_RUN;
-    return (end < n_tokens ? end : n_tokens) - t;
+    return fp8q_min_size((t / HELD_RUN + 1) * HELD_RUN, n_tokens) - t;
 }
 
 /* ---- one group at one site ------------------------------------------------------------------- */
@@ -69,14 +77,18 @@ static unsigned hist_bin(float amax)
 {
     if (!(amax > 0))
         return 0;
+
     int bin = ilogbf(amax) + 40;
-    return (unsigned)(bin < 0 ? 0 : bin >= FP8Q_HIST_BINS ? FP8Q_HIST_BINS - 1 : bin);
+    if (bin < 0)
+        return 0;
+    return bin < FP8Q_HIST_BINS ? (unsigned)bin : FP8Q_HIST_BINS - 1;
 }
 
 static void add_tile(const struct site_job *job, size_t block, size_t n, const float *x, unsigned g)
 {
     size_t at = g * job->width + block * FP8Q_BLOCK;
     float amax = 0;
+
     for (size_t i = 0; i < n; i++) {
         float v = x[i], magnitude = fabsf(v);
         job->sums->sum[at + i] += (double)v;
@@ -96,16 +108,20 @@ static void add_moments(const struct site_job *job, float *scratch, size_t block
     float *rows = scratch, *product = rows + job->c->max_run * FP8Q_BLOCK;
     float *packed_a = product + FP8Q_MOMENTS;
     float *packed_b = packed_a + fp8q_packed_a(g, FP8Q_BLOCK, job->c->max_run);
+
     for (size_t t = 0; t < count; t++) {
         const float *x = job->x + (first + t) * job->width + block * FP8Q_BLOCK;
         float factor = job->c->inverse_norms[first + t];
         for (size_t i = 0; i < n; i++)
             rows[t * n + i] = x[i] * factor;
     }
+
+    /* Channels are the rows of both operands, tokens what is summed over.  */
     struct fp8q_strided columns = {rows, 1, n};
     fp8q_pack_a(g, columns, n, count, packed_a);
     fp8q_pack_b(g, columns, n, count, packed_b);
     fp8q_gemm_packed(g, n, n, count, packed_a, packed_b, product, FP8Q_BLOCK);
+
     h += block * FP8Q_MOMENTS;
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < n; j++)
@@ -116,17 +132,20 @@ static int block_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
 {
     const struct site_job *job = ctx;
     struct collector *c = job->c;
-    size_t block = (size_t)task, n = job->width - block * FP8Q_BLOCK;
+    size_t block = (size_t)task;
+    size_t n = fp8q_min_size(job->width - block * FP8Q_BLOCK, FP8Q_BLOCK);
     (void)err;
-    n = n < FP8Q_BLOCK ? n : FP8Q_BLOCK;
+
     for (size_t i = 0; i < job->group->n_samples; i++) {
         const struct fp8q_sample *s = &job->group->samples[i];
         size_t first = job->group->first[i];
+
         for (size_t t = 0; t < s->n_tokens; t++)
             add_tile(job, block, n, job->x + (first + t) * job->width + block * FP8Q_BLOCK,
                      s->modality ? s->modality[t] : 0);
         if (c->options->no_moments)
             continue;
+
         for (size_t t = 0, run; t < s->n_tokens; t += run) {
             bool held_out;
             run = next_run(c, c->first_sample + i, s->n_tokens, t, &held_out);
@@ -140,8 +159,10 @@ static int block_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
 static void count_tokens(const struct site_job *job)
 {
     struct collector *c = job->c;
+
     for (size_t i = 0; i < job->group->n_samples; i++) {
         const struct fp8q_sample *s = &job->group->samples[i];
+
         for (size_t t = 0; t < s->n_tokens; t++)
             job->site->count[s->modality ? s->modality[t] : 0]++;
         for (size_t t = 0, run; !c->options->no_moments && t < s->n_tokens; t += run) {
@@ -160,16 +181,20 @@ static int on_site(void *ctx, struct fp8q_forward *fw, const struct fp8q_group *
     size_t index = (size_t)layer * FP8Q_N_SITES + site,
            blocks = (width + FP8Q_BLOCK - 1) / FP8Q_BLOCK;
     struct site_job job = {c, fw, group, &c->calib.sites[index], &c->sums[index], x, width, NULL};
+
+    /* Token vectors count with length 1, so that no loud token drowns the others.  */
     for (size_t t = 0; t < group->n_tokens; t++) {
         double square = fw->gemm->dot(x + t * width, x + t * width, width);
         if (!isfinite(square))
             return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite", "an activation is NaN or infinite");
         c->inverse_norms[t] = square > 0 ? (float)(1.0 / sqrt(square)) : 0.0f;
     }
+
     job.hists = fp8q_array(blocks, sizeof(*job.hists));
     if (!job.hists)
         return fp8q_fail_nomem(err);
     int status = fp8q_pool_run(fw->watch, fw->n_threads, blocks, block_task, &job, err);
+
     for (size_t b = 0; b < blocks; b++)
         for (size_t i = 0; i < FP8Q_HIST_BINS; i++)
             job.site->hist[i] += job.hists[b][i];
@@ -178,19 +203,15 @@ static int on_site(void *ctx, struct fp8q_forward *fw, const struct fp8q_group *
     return status;
 }
 
-/* ---- are the inputs likely --------------------------------------------------------------------
- */
+/* ---- are the inputs likely ------------------------------------------------------------------- */
 
-/* Likelihood of about NLL_TOKENS of the group's targets; @h is consumed.  */
-static int note_likelihood(struct collector *c, struct fp8q_forward *fw, const struct fp8q_group *g,
-                           float *h, struct fp8q_error *err)
+/* Moves every @step-th position of @h that has a target to the front; how many there are.  */
+static size_t pick_targets(const struct fp8q_group *g, size_t hidden, size_t step, float *h,
+                           int64_t *targets)
 {
-    const struct fp8q_branch branch = {.model = c->model};
-    size_t hidden = (size_t)c->model->hidden, n = 0, seen = 0, step = g->n_tokens / NLL_TOKENS + 1;
-    int64_t *targets = fp8q_array(g->n_tokens, sizeof(*targets));
-    struct fp8q_token_score *scores = fp8q_array(g->n_tokens, sizeof(*scores));
-    int status = targets && scores ? FP8Q_OK : fp8q_fail_nomem(err);
-    for (size_t i = 0; i < g->n_samples && status == FP8Q_OK; i++)
+    size_t n = 0, seen = 0;
+
+    for (size_t i = 0; i < g->n_samples; i++)
         for (size_t t = 0; t < g->samples[i].n_tokens; t++) {
             int64_t target = fp8q_sample_target(&g->samples[i], t);
             if (target < 0 || !fp8q_sample_scored(&g->samples[i], t) || seen++ % step != 0)
@@ -198,13 +219,40 @@ static int note_likelihood(struct collector *c, struct fp8q_forward *fw, const s
             memmove(h + n * hidden, h + (g->first[i] + t) * hidden, hidden * sizeof(*h));
             targets[n++] = target;
         }
-    if (status == FP8Q_OK && n > 0)
-        status = fp8q_forward_norm(fw, &branch, n, h, err);
-    if (status == FP8Q_OK && n > 0)
-        status = fp8q_head_score(fw, &branch, 1, &h, targets, n, &scores, err);
-    for (size_t t = 0; t < n && status == FP8Q_OK; t++)
-        c->calib.meta.nll_sum += scores[t].nll;
+    return n;
+}
+
+static int score_targets(struct collector *c, struct fp8q_forward *fw, float *h,
+                         const int64_t *targets, size_t n, struct fp8q_token_score *scores,
+                         struct fp8q_error *err)
+{
+    const struct fp8q_branch branch = {.model = c->model};
+
     c->calib.meta.nll_tokens = n;
+    if (n == 0)
+        return FP8Q_OK;
+    FP8Q_TRY(fp8q_forward_norm(fw, &branch, n, h, err));
+    FP8Q_TRY(fp8q_head_score(fw, &branch, 1, &h, targets, n, &scores, err));
+
+    for (size_t t = 0; t < n; t++)
+        c->calib.meta.nll_sum += scores[t].nll;
+    return FP8Q_OK;
+}
+
+/* Likelihood of about NLL_TOKENS of the group's targets; @h is consumed.  */
+static int note_likelihood(struct collector *c, struct fp8q_forward *fw, const struct fp8q_group *g,
+                           float *h, struct fp8q_error *err)
+{
+    int64_t *targets = fp8q_array(g->n_tokens, sizeof(*targets));
+    struct fp8q_token_score *scores = fp8q_array(g->n_tokens, sizeof(*scores));
+    int status = targets && scores ? FP8Q_OK : fp8q_fail_nomem(err);
+
+    if (status == FP8Q_OK) {
+        size_t step = g->n_tokens / NLL_TOKENS + 1;
+        size_t n = pick_targets(g, (size_t)c->model->hidden, step, h, targets);
+        status = score_targets(c, fw, h, targets, n, scores, err);
+    }
+
     free(targets);
     free(scores);
     return status;
@@ -219,6 +267,7 @@ static int open_site(struct collector *c, uint32_t layer, enum fp8q_site_kind ki
     struct fp8q_calib_site *s = &c->calib.sites[index];
     struct sums *sums = &c->sums[index];
     struct fp8q_name name;
+
     fp8q_linear_name(c->model, layer, fp8q_site_first(kind), "", &name);
     memcpy(s->name, name.text, sizeof(s->name));
     s->width = fp8q_site_width(c->model, kind);
@@ -226,6 +275,8 @@ static int open_site(struct collector *c, uint32_t layer, enum fp8q_site_kind ki
     s->has_hist = true;
     for (int a = 0; a < FP8Q_CALIB_N_ARRAYS; a++)
         s->has[a] = a < FP8Q_CALIB_HBLK || !c->options->no_moments;
+
+    /* Long sums are F64; what is a product of matrices is F32 throughout.  */
     uint64_t values = n_groups * s->width;
     uint64_t moments = c->options->no_moments ? 0 : fp8q_calib_floats(s, FP8Q_CALIB_HBLK);
     sums->sum = fp8q_array(values, sizeof(double));
@@ -237,27 +288,40 @@ static int open_site(struct collector *c, uint32_t layer, enum fp8q_site_kind ki
     return ok ? FP8Q_OK : fp8q_fail_nomem(err);
 }
 
-static int open_collector(struct collector *c, const struct fp8q_forward *fw, size_t max_tokens,
-                          size_t longest, struct fp8q_error *err)
+/* One more than the largest modality of any token.  */
+static uint32_t count_groups(const struct fp8q_inputs *inputs)
 {
     uint32_t n_groups = 1;
-    for (size_t i = 0; i < c->inputs->n_samples; i++) {
-        const struct fp8q_sample *s = &c->inputs->samples[i];
+
+    for (size_t i = 0; i < inputs->n_samples; i++) {
+        const struct fp8q_sample *s = &inputs->samples[i];
         for (size_t t = 0; s->modality && t < s->n_tokens; t++)
             if (s->modality[t] >= n_groups)
                 n_groups = s->modality[t] + 1u;
     }
+    return n_groups;
+}
+
+static int open_collector(struct collector *c, size_t max_tokens, struct fp8q_error *err)
+{
+    const struct fp8q_forward *fw = c->fw;
+    uint32_t n_groups = count_groups(c->inputs);
+
     c->calib.n_sites = (size_t)c->model->n_layers * FP8Q_N_SITES;
     c->calib.sites = fp8q_array(c->calib.n_sites, sizeof(*c->calib.sites));
     c->sums = fp8q_array(c->calib.n_sites, sizeof(*c->sums));
     c->inverse_norms = fp8q_array(max_tokens, sizeof(float));
-    c->max_run = longest;
-    c->scratch_floats = longest * FP8Q_BLOCK + FP8Q_MOMENTS +
-                        fp8q_packed_a(fw->gemm, FP8Q_BLOCK, longest) +
-                        fp8q_packed_b(fw->gemm, FP8Q_BLOCK, longest);
+    c->h = fp8q_array((uint64_t)max_tokens * c->model->hidden, sizeof(*c->h));
+
+    /* A run may be a whole sample.  */
+    c->max_run = fp8q_longest_sample(c->inputs);
+    c->scratch_floats = c->max_run * FP8Q_BLOCK + FP8Q_MOMENTS +
+                        fp8q_packed_a(fw->gemm, FP8Q_BLOCK, c->max_run) +
+                        fp8q_packed_b(fw->gemm, FP8Q_BLOCK, c->max_run);
     c->scratch = fp8q_array((uint64_t)fw->n_threads * c->scratch_floats, sizeof(float));
-    if (!c->calib.sites || !c->sums || !c->inverse_norms || !c->scratch)
+    if (!c->calib.sites || !c->sums || !c->inverse_norms || !c->h || !c->scratch)
         return fp8q_fail_nomem(err);
+
     for (uint32_t layer = 0; layer < c->model->n_layers; layer++)
         for (int kind = 0; kind < FP8Q_N_SITES; kind++)
             FP8Q_TRY(open_site(c, layer, (enum fp8q_site_kind)kind, n_groups, err));
@@ -276,60 +340,45 @@ static void close_collector(struct collector *c)
     free(c->sums);
     free(c->calib.sites);
     free(c->inverse_norms);
+    free(c->h);
     free(c->scratch);
 }
 
-static int run_group(struct collector *c, struct fp8q_forward *fw, const struct fp8q_group *g,
-                     float *h, struct fp8q_error *err)
+static int run_group(void *ctx, const struct fp8q_group *g, size_t first_sample,
+                     struct fp8q_error *err)
 {
+    struct collector *c = ctx;
     const struct fp8q_branch branch = {.model = c->model};
-    FP8Q_TRY(fp8q_forward_embed(fw, &branch, g, h, err));
+
+    c->first_sample = first_sample;
+    FP8Q_TRY(fp8q_forward_embed(c->fw, &branch, g, c->h, err));
     for (uint32_t layer = 0; layer < c->model->n_layers; layer++) {
-        FP8Q_TRY(fp8q_forward_layer(fw, &branch, g, layer, h, err));
+        FP8Q_TRY(fp8q_forward_layer(c->fw, &branch, g, layer, c->h, err));
         c->work_done += g->n_tokens;
         fp8q_watch_report(c->options->watch, "calibrate", c->work_done / c->model->n_layers,
                           c->inputs->n_tokens, FP8Q_UNIT_TOKENS);
     }
-    if (c->first_sample == 0)
-        return note_likelihood(c, fw, g, h, err);
-    return FP8Q_OK;
+
+    return first_sample == 0 ? note_likelihood(c, c->fw, g, c->h, err) : FP8Q_OK;
 }
 
-static int run_all(struct collector *c, struct fp8q_forward *fw, size_t max_tokens,
-                   struct fp8q_error *err)
-{
-    float *h = fp8q_array((uint64_t)max_tokens * c->model->hidden, sizeof(*h));
-    int status = h ? FP8Q_OK : fp8q_fail_nomem(err);
-    for (size_t i = 0, n; i < c->inputs->n_samples && status == FP8Q_OK; i += n) {
-        struct fp8q_group group;
-        n = fp8q_group_size(c->inputs, i, max_tokens);
-        c->first_sample = i;
-        status = fp8q_group_open(&group, c->model, c->inputs->samples + i, n, err);
-        if (status == FP8Q_OK)
-            status = run_group(c, fw, &group, h, err);
-        fp8q_group_close(&group);
-    }
-    free(h);
-    return status;
-}
-
+/* Arrays are written one at a time; sums of long runs are F64 until here.  */
 static int get_array(void *ctx, size_t index, enum fp8q_calib_array array, float *out,
                      struct fp8q_error *err)
 {
     const struct collector *c = ctx;
     const struct sums *s = &c->sums[index];
+    const double *const wide[FP8Q_CALIB_N_ARRAYS] = {
+        [FP8Q_CALIB_SUM] = s->sum, [FP8Q_CALIB_SUMSQ] = s->sumsq};
+    const float *const narrow[FP8Q_CALIB_N_ARRAYS] = {
+        [FP8Q_CALIB_ABSMAX] = s->absmax, [FP8Q_CALIB_HBLK] = s->hblk, [FP8Q_CALIB_HELD] = s->held};
     size_t n = (size_t)fp8q_calib_floats(&c->calib.sites[index], array);
-    const double *wide = array == FP8Q_CALIB_SUM     ? s->sum
-                         : array == FP8Q_CALIB_SUMSQ ? s->sumsq
-                                                     : NULL;
-    const float *narrow = array == FP8Q_CALIB_ABSMAX ? s->absmax
-                          : array == FP8Q_CALIB_HBLK ? s->hblk
-                                                     : s->held;
     (void)err;
-    for (size_t i = 0; wide && i < n; i++)
-        out[i] = (float)wide[i];
-    if (!wide)
-        memcpy(out, narrow, n * sizeof(*out));
+
+    if (narrow[array])
+        memcpy(out, narrow[array], n * sizeof(*out));
+    for (size_t i = 0; wide[array] && i < n; i++)
+        out[i] = (float)wide[array][i];
     return FP8Q_OK;
 }
 
@@ -347,30 +396,34 @@ static void fill_meta(struct collector *c)
     m->n_tokens = c->inputs->n_tokens;
 }
 
+static int run_calibrate(struct collector *c, const char *out, bool overwrite,
+                         struct fp8q_error *err)
+{
+    const struct fp8q_calibrate_options *o = c->options;
+    uint64_t bytes = o->buffer_bytes ? o->buffer_bytes : (uint64_t)256 << 20;
+    size_t max_tokens = fp8q_group_tokens(c->model, c->inputs, 1, bytes);
+
+    FP8Q_TRY(fp8q_forward_open(c->fw, c->model, o->n_threads, o->kernel, max_tokens,
+                               fp8q_longest_sample(c->inputs), err));
+    FP8Q_TRY(open_collector(c, max_tokens, err));
+    c->fw->watch = o->watch;
+    c->fw->on_site = on_site;
+    c->fw->on_site_ctx = c;
+    FP8Q_TRY(fp8q_groups_run(c->model, c->inputs, max_tokens, run_group, c, err));
+
+    fill_meta(c);
+    return fp8q_calib_write(&c->calib, out, overwrite, get_array, c, err);
+}
+
 int fp8q_calibrate(const struct fp8q_model *model, const struct fp8q_inputs *inputs,
                    const struct fp8q_calibrate_options *options, const char *out, bool overwrite,
                    struct fp8q_error *err)
 {
-    struct collector c = {.model = model, .inputs = inputs, .options = options};
     struct fp8q_forward fw = {0};
-    size_t longest = 0;
+    struct collector c = {.model = model, .inputs = inputs, .options = options, .fw = &fw};
     FP8Q_TRY(fp8q_inputs_check(inputs, model, err));
-    for (size_t i = 0; i < inputs->n_samples; i++)
-        longest = inputs->samples[i].n_tokens > longest ? inputs->samples[i].n_tokens : longest;
-    uint64_t bytes = options->buffer_bytes ? options->buffer_bytes : (uint64_t)256 << 20;
-    size_t max_tokens = fp8q_group_tokens(model, inputs, 1, bytes);
-    int status = fp8q_forward_open(&fw, model, options->n_threads, options->kernel, max_tokens,
-                                   longest, err);
-    if (status == FP8Q_OK)
-        status = open_collector(&c, &fw, max_tokens, longest, err);
-    fw.watch = options->watch;
-    fw.on_site = on_site;
-    fw.on_site_ctx = &c;
-    if (status == FP8Q_OK)
-        status = run_all(&c, &fw, max_tokens, err);
-    fill_meta(&c);
-    if (status == FP8Q_OK)
-        status = fp8q_calib_write(&c.calib, out, overwrite, get_array, &c, err);
+
+    int status = run_calibrate(&c, out, overwrite, err);
     close_collector(&c);
     fp8q_forward_close(&fw);
     return status;

@@ -24,7 +24,9 @@
 
 const char *fp8q_compare_format(unsigned row)
 {
-    return row <= FP8Q_CMP_FP8_UE8M0 ? "FP8-E4M3" : row <= FP8Q_CMP_INT8_BLOCK ? "INT8" : "INT4";
+    if (row <= FP8Q_CMP_FP8_UE8M0)
+        return "FP8-E4M3";
+    return row <= FP8Q_CMP_INT8_BLOCK ? "INT8" : "INT4";
 }
 
 const char *fp8q_compare_granularity(unsigned row)
@@ -51,33 +53,25 @@ double fp8q_compare_sqnr_db(const struct fp8q_compare_sums *sums, unsigned row)
 
 static void add_bytes(struct fp8q_compare_sums *sums, uint64_t rows, uint64_t cols)
 {
-    static const struct fp8q_grid grids[3] = {{0, 0}, {1, 0}, {FP8Q_BLOCK, FP8Q_BLOCK}};
+    static const struct fp8q_grid tensor = {0, 0}, channel = {1, 0},
+                                  block = {FP8Q_BLOCK, FP8Q_BLOCK};
+    static const struct fp8q_grid *const grids[FP8Q_CMP_ROWS] = {
+        &tensor, &channel, &block, &block, &tensor, &channel, &block, &tensor, &channel, &block};
+
     for (unsigned row = 0; row < FP8Q_CMP_ROWS; row++) {
-        unsigned grid = row <= FP8Q_CMP_FP8_BLOCK   ? row
-                        : row == FP8Q_CMP_FP8_UE8M0 ? FP8Q_CMP_FP8_BLOCK
-                                                    : (row - FP8Q_CMP_INT8_TENSOR) % 3;
-        uint64_t shape[2], codes = row < FP8Q_CMP_INT4_TENSOR ? cols : fp8q_ceil_div(cols, 2);
-        fp8q_grid_shape(grids[grid], rows, cols, shape);
-        sums->bytes[row] += rows * codes + shape[0] * shape[1] * sizeof(float);
+        uint64_t scales[2], row_bytes = row < FP8Q_CMP_INT4_TENSOR ? cols : fp8q_ceil_div(cols, 2);
+
+        fp8q_grid_shape(*grids[row], rows, cols, scales);
+        sums->bytes[row] += rows * row_bytes + scales[0] * scales[1] * sizeof(float);
     }
 }
 
 /* ---- selection ----------------------------------------------------------------------------- */
 
-static bool float_type(enum fp8q_dtype dtype, enum fp8q_float *from_out)
-{
-    if (dtype != FP8Q_BF16 && dtype != FP8Q_F16 && dtype != FP8Q_F32)
-        return false;
-    *from_out = dtype == FP8Q_BF16  ? FP8Q_FLOAT_BF16
-                : dtype == FP8Q_F16 ? FP8Q_FLOAT_F16
-                                    : FP8Q_FLOAT_F32;
-    return true;
-}
-
 static bool is_matrix(const struct fp8q_tensor *t)
 {
     enum fp8q_float from;
-    return t->ndim == 2 && t->n_elems > 0 && float_type(t->dtype, &from);
+    return t->ndim == 2 && t->n_elems > 0 && fp8q_float_of(t->dtype, &from);
 }
 
 static bool is_layer_weight(void *ctx, const struct fp8q_tensor *t)
@@ -85,6 +79,7 @@ static bool is_layer_weight(void *ctx, const struct fp8q_tensor *t)
     (void)ctx;
     if (!fp8q_ends_with(t->name, FP8Q_WEIGHT_ENDING))
         return false;
+
     for (const char *at = t->name; (at = strstr(at, "layers.")); at++)
         if ((at == t->name || at[-1] == '.') && at[7] >= '0' && at[7] <= '9')
             return true;
@@ -116,6 +111,7 @@ static int choose_named(struct compare_run *run, struct fp8q_error *err)
 {
     const struct fp8q_compare_options *o = run->options;
     struct fp8q_shown shown;
+
     for (size_t i = 0; i < o->n_names; i++) {
         const struct fp8q_tensor *t = fp8q_ckpt_find(run->ckpt, o->names[i]);
         if (!t)
@@ -126,6 +122,7 @@ static int choose_named(struct compare_run *run, struct fp8q_error *err)
                 err, FP8Q_E_UNSUPPORTED, "tensor-kind",
                 "tensor \"%s\": expected a 2-D float weight, found %s with %u dimensions",
                 fp8q_show(&shown, t->name), fp8q_dtype_name(t->dtype), t->ndim);
+
         for (size_t j = 0; j < run->n_tensors; j++)
             if (run->tensors[j] == t)
                 return fp8q_fail(err, FP8Q_E_ARG, "tensor-twice", "tensor \"%s\" is given twice",
@@ -146,15 +143,18 @@ static void choose_by(struct compare_run *run, bool (*take)(void *, const struct
 static int choose(struct compare_run *run, struct fp8q_error *err)
 {
     const struct fp8q_compare_options *o = run->options;
-    uint64_t room = o->n_names > run->ckpt->n_tensors ? o->n_names : run->ckpt->n_tensors;
+    uint64_t room = fp8q_max_u64(o->n_names, run->ckpt->n_tensors);
     run->tensors = fp8q_array(room, sizeof(*run->tensors));
     if (!run->tensors)
         return fp8q_fail_nomem(err);
+
     run->result->selection = "tensors named";
     if (o->n_names > 0)
         return choose_named(run, err);
+
     run->result->selection = o->take ? "weights that quantize takes" : "weights of layers";
     choose_by(run, o->take ? o->take : is_layer_weight, o->take_ctx);
+
     if (run->n_tensors == 0 && !o->take) {
         run->result->selection = "2-D float tensors";
         choose_by(run, is_any, NULL);
@@ -182,13 +182,15 @@ static int read_stripe(struct compare_run *run, unsigned worker, const struct st
     const struct fp8q_tensor *t = task->tensor;
     struct fp8q_compare_scratch *scratch = &run->scratch[worker];
     unsigned elem_bytes = fp8q_dtype_bits(t->dtype) / 8;
-    uint64_t cols = t->shape[1], row_bytes = cols * elem_bytes;
+    uint64_t cols = t->shape[1], row_bytes = cols * elem_bytes, bytes = task->n_rows * row_bytes;
+
     FP8Q_TRY(fp8q_compare_scratch_fit(scratch, task->n_rows, cols, elem_bytes, err));
-    FP8Q_TRY(fp8q_pread(run->fds[t->shard], scratch->src, (size_t)(task->n_rows * row_bytes),
+    FP8Q_TRY(fp8q_pread(run->fds[t->shard], scratch->src, (size_t)bytes,
                         t->offset + task->row * row_bytes, run->ckpt->shards[t->shard].path, err));
+
     *stripe_out = (struct fp8q_stripe){.src = scratch->src, .n_rows = task->n_rows, .n_cols = cols};
-    float_type(t->dtype, &stripe_out->from);
-    uint64_t bytes = task->n_rows * row_bytes;
+    fp8q_float_of(t->dtype, &stripe_out->from);
+
     uint64_t done = atomic_fetch_add(&run->bytes_done, bytes) + bytes;
     fp8q_watch_report(run->options->watch, "compare", done, run->bytes_total, FP8Q_UNIT_BYTES);
     return FP8Q_OK;
@@ -200,9 +202,12 @@ static int amax_task(void *ctx, unsigned worker, uint64_t index, struct fp8q_err
     struct stripe_task *task = &run->tasks[index];
     struct fp8q_stripe stripe;
     struct fp8q_shown shown;
+
     FP8Q_TRY(read_stripe(run, worker, task, &stripe, err));
     task->amax_bits = run->options->kernel->amax_bits[stripe.from](
         stripe.src, (size_t)(stripe.n_rows * stripe.n_cols));
+
+    /* An infinity in a format's own bits becomes a number in none of the others.  */
     uint64_t row, col;
     if (!fp8q_amax_value(stripe.from, task->amax_bits, &task->tensor_amax) &&
         fp8q_stripe_nonfinite(&stripe, &row, &col))
@@ -230,6 +235,7 @@ static int error_task(void *ctx, unsigned worker, uint64_t index, struct fp8q_er
 static const char *group_name(const char *name, size_t *len_out)
 {
     size_t len = fp8q_weight_stem(name);
+
     size_t begin = len;
     while (begin > 0 && name[begin - 1] != '.')
         begin--;
@@ -242,17 +248,16 @@ static int find_group(struct fp8q_compare *result, const char *tensor,
 {
     size_t len;
     const char *name = group_name(tensor, &len);
+
     for (size_t i = 0; i < result->n_groups; i++) {
         *group_out = &result->groups[i];
         if (strlen((*group_out)->name) == len && memcmp((*group_out)->name, name, len) == 0)
             return FP8Q_OK;
     }
-    struct fp8q_compare_sums *groups =
-        realloc(result->groups, (result->n_groups + 1) * sizeof(*groups));
-    if (!groups)
-        return fp8q_fail_nomem(err);
-    result->groups = groups;
-    *group_out = &groups[result->n_groups];
+
+    FP8Q_TRY(fp8q_grow(&result->groups, result->n_groups, &result->groups_cap,
+                       sizeof(*result->groups), err));
+    *group_out = &result->groups[result->n_groups];
     **group_out = (struct fp8q_compare_sums){.name = strndup(name, len)};
     if (!(*group_out)->name)
         return fp8q_fail_nomem(err);
@@ -293,9 +298,10 @@ static void share_amax(struct compare_run *run)
 {
     for (size_t first = 0, end; first < run->n_tasks; first = end) {
         float amax = 0;
+
         end = tensor_end(run, first);
         for (size_t i = first; i < end; i++)
-            amax = run->tasks[i].tensor_amax > amax ? run->tasks[i].tensor_amax : amax;
+            amax = fmaxf(amax, run->tasks[i].tensor_amax);
         for (size_t i = first; i < end; i++)
             run->tasks[i].tensor_amax = amax;
     }
@@ -307,12 +313,14 @@ static int fold_batch(struct compare_run *run, struct fp8q_error *err)
         const struct fp8q_tensor *t = run->tasks[first].tensor;
         struct fp8q_stripe_sums sums = {0};
         struct fp8q_compare_sums *group = NULL;
+
         end = tensor_end(run, first);
         for (size_t i = first; i < end; i++) {
             sums.w2 += run->tasks[i].sums.w2;
             for (unsigned j = 0; j < FP8Q_CMP_ROWS; j++)
                 sums.d2[j] += run->tasks[i].sums.d2[j];
         }
+
         FP8Q_TRY(find_group(run->result, t->name, &group, err));
         add_tensor(group, t, &sums);
         add_tensor(&run->result->total, t, &sums);
@@ -324,11 +332,12 @@ static int add_tasks(struct compare_run *run, const struct fp8q_tensor *t, struc
 {
     if (run->fds[t->shard] < 0)
         FP8Q_TRY(fp8q_open_read(run->ckpt->shards[t->shard].path, NULL, &run->fds[t->shard], err));
+
     for (uint64_t row = 0; row < t->shape[0]; row += FP8Q_BLOCK) {
-        uint64_t left = t->shape[0] - row;
+        uint64_t n_rows = fp8q_min_u64(t->shape[0] - row, FP8Q_BLOCK);
         FP8Q_TRY(fp8q_grow(&run->tasks, run->n_tasks, &run->tasks_cap, sizeof(*run->tasks), err));
-        run->tasks[run->n_tasks++] = (struct stripe_task){
-            .tensor = t, .row = row, .n_rows = (uint32_t)(left < FP8Q_BLOCK ? left : FP8Q_BLOCK)};
+        run->tasks[run->n_tasks++] =
+            (struct stripe_task){.tensor = t, .row = row, .n_rows = (uint32_t)n_rows};
     }
     return FP8Q_OK;
 }
@@ -336,13 +345,17 @@ static int add_tasks(struct compare_run *run, const struct fp8q_tensor *t, struc
 static int run_batches(struct compare_run *run, struct fp8q_error *err)
 {
     unsigned threads = run->options->threads;
+
     for (size_t next = 0; next < run->n_tensors;) {
         uint64_t bytes = 0;
+
+        /* The scale of a whole tensor needs all of its stripes: hence two rounds.  */
         run->n_tasks = 0;
         while (next < run->n_tensors && bytes < BATCH_BYTES) {
             FP8Q_TRY(add_tasks(run, run->tensors[next], err));
             bytes += run->tensors[next++]->size_bytes;
         }
+
         FP8Q_TRY(fp8q_pool_run(run->options->watch, threads, run->n_tasks, amax_task, run, err));
         share_amax(run);
         FP8Q_TRY(fp8q_pool_run(run->options->watch, threads, run->n_tasks, error_task, run, err));
@@ -356,6 +369,7 @@ static int start(struct compare_run *run, struct fp8q_error *err)
     FP8Q_TRY(choose(run, err));
     for (size_t i = 0; i < run->n_tensors; i++)
         run->bytes_total += 2 * run->tensors[i]->size_bytes;
+
     run->scratch = fp8q_array(run->options->threads, sizeof(*run->scratch));
     run->fds = fp8q_array(run->ckpt->n_shards, sizeof(*run->fds));
     if (!run->scratch || !run->fds)
@@ -370,6 +384,7 @@ int fp8q_compare(const struct fp8q_ckpt *ckpt, const struct fp8q_compare_options
 {
     *result_out = (struct fp8q_compare){0};
     struct compare_run run = {.ckpt = ckpt, .options = options, .result = result_out};
+
     int status = start(&run, err);
     for (size_t i = 0; run.fds && i < ckpt->n_shards; i++)
         if (run.fds[i] >= 0)
@@ -380,6 +395,7 @@ int fp8q_compare(const struct fp8q_ckpt *ckpt, const struct fp8q_compare_options
     free(run.scratch);
     free(run.tasks);
     free(run.tensors);
+
     if (status == FP8Q_OK)
         status = fp8q_ckpt_unchanged(ckpt, err);
     if (status != FP8Q_OK)

@@ -22,7 +22,7 @@ struct fp8q_compare_sums {
     uint64_t n_tensors, n_elems, source_bytes;
     double w2;                     /* sum of squared weights */
     double d2[FP8Q_CMP_ROWS];      /* sum of squared errors */
-    uint64_t bytes[FP8Q_CMP_ROWS]; /* codes and F32 scales */
+    uint64_t bytes[FP8Q_CMP_ROWS]; /* values and F32 scales */
 };
 double fp8q_compare_rmse(const struct fp8q_compare_sums *sums, unsigned row);
 double fp8q_compare_relative(const struct fp8q_compare_sums *sums, unsigned row);
@@ -31,7 +31,7 @@ double fp8q_compare_sqnr_db(const struct fp8q_compare_sums *sums, unsigned row);
 struct fp8q_compare {
     struct fp8q_compare_sums total;
     struct fp8q_compare_sums *groups; /* by the module's last name, sorted */
-    size_t n_groups;
+    size_t n_groups, groups_cap;
     const char *selection; /* what was taken, for people; static */
 };
 

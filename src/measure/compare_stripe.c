@@ -7,8 +7,8 @@
  */
 #include "measure/compare_stripe.h"
 
+#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 
@@ -18,11 +18,13 @@ int fp8q_compare_scratch_fit(struct fp8q_compare_scratch *scratch, uint64_t n_ro
     uint64_t bytes;
     if (!fp8q_mul_u64(n_rows, n_cols, &bytes) || !fp8q_mul_u64(bytes, elem_bytes, &bytes))
         return fp8q_fail_nomem(err);
+
     if (bytes > scratch->src_cap) {
         free(scratch->src);
         scratch->src = fp8q_array(bytes, 1);
         scratch->src_cap = scratch->src ? bytes : 0;
     }
+
     if (n_cols > scratch->cols_cap) {
         free(scratch->row);
         free(scratch->codes);
@@ -32,8 +34,9 @@ int fp8q_compare_scratch_fit(struct fp8q_compare_scratch *scratch, uint64_t n_ro
         scratch->amax = fp8q_array(fp8q_ceil_div(n_cols, FP8Q_BLOCK), sizeof(uint32_t));
         scratch->cols_cap = scratch->row && scratch->codes && scratch->amax ? n_cols : 0;
     }
-    return scratch->src_cap >= bytes && scratch->cols_cap >= n_cols ? FP8Q_OK
-                                                                    : fp8q_fail_nomem(err);
+
+    bool fits = scratch->src_cap >= bytes && scratch->cols_cap >= n_cols;
+    return fits ? FP8Q_OK : fp8q_fail_nomem(err);
 }
 
 void fp8q_compare_scratch_reset(struct fp8q_compare_scratch *scratch)
@@ -49,8 +52,9 @@ void fp8q_compare_scratch_reset(struct fp8q_compare_scratch *scratch)
 
 static float int_scale(float amax, float max)
 {
-    float scale = amax / max;
-    return amax == 0.0f ? 1.0f : scale < FP8Q_MIN_SCALE ? FP8Q_MIN_SCALE : scale;
+    if (amax == 0.0f)
+        return 1.0f;
+    return fmaxf(amax / max, FP8Q_MIN_SCALE);
 }
 
 /* Adding and subtracting 1.5 * 2^23 rounds |q| < 2^22 to the nearest even integer, in a form that
@@ -59,7 +63,7 @@ static void int_errors(const float *x, size_t n, float scale, float max, double 
 {
     const float magic = 12582912.0f;
     for (size_t i = 0; i < n; i += 16) {
-        size_t lanes = n - i < 16 ? n - i : 16;
+        size_t lanes = fp8q_min_size(n - i, 16);
         for (size_t lane = 0; lane < lanes; lane++) {
             float q = (x[i + lane] / scale + magic) - magic;
             q = q > max ? max : q < -max ? -max : q;
@@ -110,13 +114,16 @@ static void row_errors(struct stripe_run *run, const unsigned char *src, unsigne
     enum fp8q_float from = run->stripe->from;
     size_t n = (size_t)run->stripe->n_cols;
     float *x = run->scratch->row;
+
     run->kernel->to_f32[from](x, src, n);
+
     span_errors(run, FP8Q_CMP_FP8_TENSOR, src, x, n, tensor_amax);
     span_errors(run, FP8Q_CMP_FP8_CHANNEL, src, x, n,
                 amax_value(from, run->kernel->amax_bits[from](src, n)));
+
     for (size_t col = 0; col < n; col += FP8Q_BLOCK)
         span_errors(run, FP8Q_CMP_FP8_BLOCK, src + col * elem_bytes, x + col,
-                    n - col < FP8Q_BLOCK ? n - col : FP8Q_BLOCK,
+                    fp8q_min_size(n - col, FP8Q_BLOCK),
                     amax_value(from, run->scratch->amax[col / FP8Q_BLOCK]));
 }
 
@@ -126,10 +133,12 @@ void fp8q_compare_stripe(const struct fp8q_kernel *kernel, const struct fp8q_str
 {
     struct stripe_run run = {.kernel = kernel, .stripe = stripe, .scratch = scratch};
     unsigned elem_bytes = stripe->from == FP8Q_FLOAT_F32 ? 4 : 2;
+
     fp8q_stripe_amax(kernel, stripe, scratch->amax);
     for (uint64_t r = 0; r < stripe->n_rows; r++)
         row_errors(&run, (const unsigned char *)stripe->src + r * stripe->n_cols * elem_bytes,
                    elem_bytes, tensor_amax);
+
     sums_out->w2 = fp8q_error_total(run.sums[FP8Q_CMP_FP8_TENSOR].w2);
     for (unsigned i = 0; i < FP8Q_CMP_ROWS; i++)
         sums_out->d2[i] = fp8q_error_total(run.sums[i].d2);

@@ -3,7 +3,7 @@
  * drift.h - two calibration files: has the distribution of inputs moved?
  *
  * Scales of activations are dynamic, so a wider range alone breaks nothing: what goes stale is
- * evidence (an evaluation on inputs that are no longer representative) and error-compensated codes.
+ * evidence (an evaluation on inputs that are no longer representative) and weights that GPTQ rounded.
  */
 #ifndef FP8Q_DRIFT_H
 #define FP8Q_DRIFT_H
@@ -31,9 +31,9 @@ struct fp8q_drift_site {
     const char *name; /* borrowed from the old file */
     double rms, absmax, overlap, hist,
         channels;         /* as above; NaN where a file lacks the statistics */
-    double codes_changed; /* share of codes that re-rounding with the new statistics changes; NaN:
-                             not computed */
-    uint64_t n_codes;
+    double codes_changed; /* share of FP8 values that re-rounding with the new statistics changes;
+                             NaN: not computed */
+    uint64_t n_codes;     /* FP8 values of the site's weights */
     bool moved;
 };
 
@@ -44,13 +44,21 @@ struct fp8q_drift {
     bool stale;
 };
 
-/* FP8Q_E_ARG if the files do not describe the same sites; FP8Q_E_EVIDENCE if they are of different
- * weights.  With
- * @ckpt (may be NULL) also the share of codes that would change, for scales of @fmt.  */
+struct fp8q_drift_options {
+    struct fp8q_drift_limits limits;
+    /* With the weights also the share of FP8 values that would change, for scales of @fmt.  */
+    const struct fp8q_ckpt *ckpt; /* NULL: not asked for */
+    enum fp8q_scale_fmt fmt;
+    const char *kernel; /* NULL: best */
+    unsigned n_threads;
+    const struct fp8q_watch *watch; /* NULL allowed; steps are sites */
+};
+
+/* FP8Q_E_ARG if a limit is no number from 0 on or the files do not describe the same sites;
+ * FP8Q_E_EVIDENCE if they are of different weights.  On
+ * failure *@drift_out is zeroed; else free with fp8q_drift_reset().  It borrows from @old_calib.  */
 int fp8q_drift_run(const struct fp8q_calib *old_calib, const struct fp8q_calib *new_calib,
-                   const struct fp8q_drift_limits *limits, const struct fp8q_ckpt *ckpt,
-                   enum fp8q_scale_fmt fmt, const char *kernel, unsigned n_threads,
-                   const struct fp8q_watch *watch, struct fp8q_drift *drift_out,
+                   const struct fp8q_drift_options *options, struct fp8q_drift *drift_out,
                    struct fp8q_error *err);
 void fp8q_drift_reset(struct fp8q_drift *drift);
 void fp8q_drift_json(const struct fp8q_drift *drift, const struct fp8q_drift_limits *limits,

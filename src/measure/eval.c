@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * eval.c - runs the branches of an evaluation group by group, layer by layer.
+ *
+ * How it works.  A branch is one network with one way to treat weights and activations; branch 0 is
+ * the source in F32.  For each group of samples that fits into the buffers, all branches go through
+ * layer 0, then all through layer 1, and so on; after the last, the head scores every branch against
+ * branch 0, token by token.  Nothing of the size of tokens x vocabulary is ever kept.
  */
 #include "measure/eval.h"
 
@@ -9,6 +14,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "measure/internal.h"
 #include "measure/score.h"
 
 #define MAX_BRANCHES (1 + FP8Q_EVAL_N_ROWS)
@@ -44,39 +50,49 @@ static void add_branch(struct run *r, enum fp8q_eval_row row, struct fp8q_branch
     r->branches[r->n_branches++] = branch;
 }
 
+/* Block scales are what engines with power-of-two kernels requantize when they load.  */
+static int add_requantized(struct run *r, const struct fp8q_model *output, struct fp8q_error *err)
+{
+    size_t n = (size_t)output->n_layers * FP8Q_N_LINEARS;
+
+    r->requant = fp8q_array(n, sizeof(*r->requant));
+    if (!r->requant)
+        return fp8q_fail_nomem(err);
+    for (size_t i = 0; i < n; i++)
+        r->requant[i] = output->scaling[i] == FP8Q_SCALING_BLOCK;
+
+    add_branch(r, FP8Q_EVAL_REQUANT,
+               (struct fp8q_branch){.model = output,
+                                    .acts = r->options->acts,
+                                    .round = r->requant,
+                                    .round_fmt = FP8Q_SCALE_UE8M0});
+    return FP8Q_OK;
+}
+
 static int choose_branches(struct run *r, const struct fp8q_model *source,
                            const struct fp8q_model *output, struct fp8q_error *err)
 {
     const struct fp8q_eval_options *o = r->options;
     r->branches[0] = (struct fp8q_branch){.model = source, .acts = o->acts};
     r->n_branches = 1;
+
     add_branch(r, FP8Q_EVAL_OUTPUT,
                (struct fp8q_branch){
                    .model = output, .acts = o->acts, .round = o->round, .round_fmt = o->round_fmt});
+
     if (o->decompose) {
         add_branch(r, FP8Q_EVAL_ACTIVATIONS,
                    (struct fp8q_branch){.model = source, .acts = o->acts, .acts_like = output});
         add_branch(r, FP8Q_EVAL_WEIGHTS, (struct fp8q_branch){.model = output});
     }
-    if (o->requant_ue8m0) {
-        size_t n = (size_t)output->n_layers * FP8Q_N_LINEARS;
-        r->requant = fp8q_array(n, sizeof(*r->requant));
-        if (!r->requant)
-            return fp8q_fail_nomem(err);
-        for (size_t i = 0; i < n; i++)
-            r->requant[i] = output->scaling[i] == FP8Q_SCALING_BLOCK;
-        add_branch(r, FP8Q_EVAL_REQUANT,
-                   (struct fp8q_branch){.model = output,
-                                        .acts = o->acts,
-                                        .round = r->requant,
-                                        .round_fmt = FP8Q_SCALE_UE8M0});
-    }
-    return FP8Q_OK;
+
+    return o->requant_ue8m0 ? add_requantized(r, output, err) : FP8Q_OK;
 }
 
 static int count_scored(struct run *r, struct fp8q_error *err)
 {
     const struct fp8q_inputs *in = r->inputs;
+
     for (size_t i = 0; i < in->n_samples; i++)
         for (size_t t = 0; t < in->samples[i].n_tokens; t++)
             r->n_scored += fp8q_sample_scored(&in->samples[i], t);
@@ -89,11 +105,13 @@ static int count_scored(struct run *r, struct fp8q_error *err)
 static int allocate(struct run *r, const struct fp8q_model *m, struct fp8q_error *err)
 {
     bool ok = true;
+
     for (unsigned b = 0; b < r->n_branches; b++) {
         r->h[b] = fp8q_array((uint64_t)r->max_tokens * m->hidden, sizeof(float));
         r->scores[b] = fp8q_array(r->n_scored, sizeof(**r->scores));
         ok = ok && r->h[b] && r->scores[b];
     }
+
     r->sample = fp8q_array(r->n_scored, sizeof(*r->sample));
     r->modality = fp8q_array(r->n_scored, 1);
     r->has_target = fp8q_array(r->n_scored, sizeof(*r->has_target));
@@ -110,16 +128,14 @@ static int set_up(struct run *r, const struct fp8q_model *source, const struct f
     FP8Q_TRY(fp8q_inputs_check(r->inputs, source, err));
     FP8Q_TRY(choose_branches(r, source, output, err));
     FP8Q_TRY(count_scored(r, err));
+
+    /* What the caller allows for buffers decides how many samples run together, no result.  */
     uint64_t bytes = r->options->buffer_bytes ? r->options->buffer_bytes : (uint64_t)384 << 20;
     r->max_tokens = fp8q_group_tokens(source, r->inputs, r->n_branches, bytes);
     FP8Q_TRY(allocate(r, source, err));
-    size_t longest = 0;
-    for (size_t i = 0; i < r->inputs->n_samples; i++)
-        if (r->inputs->samples[i].n_tokens > longest)
-            longest = r->inputs->samples[i].n_tokens;
     r->work_per_token = (uint64_t)source->n_layers * r->n_branches;
     FP8Q_TRY(fp8q_forward_open(&r->fw, source, r->options->n_threads, r->options->kernel,
-                               r->max_tokens, longest, err));
+                               r->max_tokens, fp8q_longest_sample(r->inputs), err));
     r->fw.watch = r->options->watch;
     return FP8Q_OK;
 }
@@ -147,6 +163,7 @@ static void add_layer_error(struct run *r, const struct fp8q_group *g, uint32_t 
     for (size_t t = 0; t < g->n_tokens; t++) {
         const float *a = r->h[0] + t * hidden, *b = r->h[1] + t * hidden;
         double diff = 0;
+
         for (size_t i = 0; i < hidden; i++)
             diff += (double)(a[i] - b[i]) * (double)(a[i] - b[i]);
         r->layer_diff[layer] += diff;
@@ -159,16 +176,21 @@ static size_t gather(struct run *r, const struct fp8q_group *g, size_t first_sam
                      int64_t *targets)
 {
     size_t hidden = (size_t)r->branches[0].model->hidden, n = 0;
+
     for (size_t i = 0; i < g->n_samples; i++) {
         const struct fp8q_sample *s = &g->samples[i];
+
         for (size_t t = 0; t < s->n_tokens; t++) {
             if (!fp8q_sample_scored(s, t))
                 continue;
+
             size_t at = r->done_scored + n;
             targets[n] = fp8q_sample_target(s, t);
             r->sample[at] = (uint32_t)(first_sample + i);
             r->modality[at] = s->modality ? s->modality[t] : 0;
             r->has_target[at] = targets[n] >= 0;
+
+            /* Never backwards: row n of a group stands at or before its token.  */
             for (unsigned b = 0; b < r->n_branches; b++)
                 memmove(r->h[b] + n * hidden, r->h[b] + (g->first[i] + t) * hidden,
                         hidden * sizeof(float));
@@ -178,21 +200,26 @@ static size_t gather(struct run *r, const struct fp8q_group *g, size_t first_sam
     return n;
 }
 
+static int score_rows(struct run *r, size_t n, const int64_t *targets, struct fp8q_error *err)
+{
+    struct fp8q_token_score *scores[MAX_BRANCHES];
+
+    for (unsigned b = 0; b < r->n_branches; b++) {
+        scores[b] = r->scores[b] + r->done_scored;
+        FP8Q_TRY(fp8q_forward_norm(&r->fw, &r->branches[b], n, r->h[b], err));
+    }
+    return fp8q_head_score(&r->fw, r->branches, r->n_branches, r->h, targets, n, scores, err);
+}
+
 static int score_group(struct run *r, const struct fp8q_group *g, size_t first_sample,
                        struct fp8q_error *err)
 {
     int64_t *targets = fp8q_array(g->n_tokens, sizeof(*targets));
-    struct fp8q_token_score *scores[MAX_BRANCHES];
     if (!targets)
         return fp8q_fail_nomem(err);
+
     size_t n = gather(r, g, first_sample, targets);
-    int status = FP8Q_OK;
-    for (unsigned b = 0; b < r->n_branches && status == FP8Q_OK; b++) {
-        scores[b] = r->scores[b] + r->done_scored;
-        status = fp8q_forward_norm(&r->fw, &r->branches[b], n, r->h[b], err);
-    }
-    if (status == FP8Q_OK)
-        status = fp8q_head_score(&r->fw, r->branches, r->n_branches, r->h, targets, n, scores, err);
+    int status = score_rows(r, n, targets, err);
     r->done_scored += n;
     free(targets);
     return status;
@@ -201,8 +228,11 @@ static int score_group(struct run *r, const struct fp8q_group *g, size_t first_s
 static int run_layers(struct run *r, const struct fp8q_group *g, struct fp8q_error *err)
 {
     const struct fp8q_model *m = r->branches[0].model;
+
     for (unsigned b = 0; b < r->n_branches; b++)
         FP8Q_TRY(fp8q_forward_embed(&r->fw, &r->branches[b], g, r->h[b], err));
+
+    /* All branches go through a layer before the next one, so its weights are read once.  */
     for (uint32_t layer = 0; layer < m->n_layers; layer++) {
         for (unsigned b = 0; b < r->n_branches; b++) {
             FP8Q_TRY(fp8q_forward_layer(&r->fw, &r->branches[b], g, layer, r->h[b], err));
@@ -215,20 +245,12 @@ static int run_layers(struct run *r, const struct fp8q_group *g, struct fp8q_err
     return FP8Q_OK;
 }
 
-static int run_groups(struct run *r, struct fp8q_error *err)
+static int run_group(void *ctx, const struct fp8q_group *g, size_t first_sample,
+                     struct fp8q_error *err)
 {
-    const struct fp8q_inputs *in = r->inputs;
-    for (size_t i = 0, n; i < in->n_samples; i += n) {
-        struct fp8q_group group;
-        n = fp8q_group_size(in, i, r->max_tokens);
-        FP8Q_TRY(fp8q_group_open(&group, r->branches[0].model, in->samples + i, n, err));
-        int status = run_layers(r, &group, err);
-        if (status == FP8Q_OK)
-            status = score_group(r, &group, i, err);
-        fp8q_group_close(&group);
-        FP8Q_TRY(status);
-    }
-    return FP8Q_OK;
+    struct run *r = ctx;
+    FP8Q_TRY(run_layers(r, g, err));
+    return score_group(r, g, first_sample, err);
 }
 
 /* ---- results ------------------------------------------------------------------------------- */
@@ -239,6 +261,7 @@ static void add_to_mean(struct fp8q_eval_sample *s, const struct fp8q_token_scor
     s->tokens++;
     s->kld += output->kld;
     s->top1 += source->top == output->top;
+
     if (has_target) {
         s->nll_tokens++;
         s->nll_source += source->nll;
@@ -249,43 +272,64 @@ static void add_to_mean(struct fp8q_eval_sample *s, const struct fp8q_token_scor
 static void divide_mean(struct fp8q_eval_sample *s)
 {
     double n = (double)s->tokens, m = (double)s->nll_tokens;
+
     s->kld /= n; /* NaN for none: written as null */
     s->top1 /= n;
     s->nll_source /= m;
     s->nll_output /= m;
 }
 
-static int collect(struct run *r, struct fp8q_eval *e, struct fp8q_error *err)
+static int open_results(const struct run *r, struct fp8q_eval *e, struct fp8q_error *err)
 {
     const struct fp8q_model *output = r->branches[1].model;
+
     e->n_samples = r->inputs->n_samples;
     e->n_layers = output->n_layers;
     e->n_tokens = r->inputs->n_tokens;
-    e->samples = fp8q_array(e->n_samples, sizeof(*e->samples));
-    e->layer_error = fp8q_array(e->n_layers, sizeof(double));
-    if (!e->samples || !e->layer_error)
-        return fp8q_fail_nomem(err);
     for (size_t i = 0; i < (size_t)e->n_layers * FP8Q_N_LINEARS; i++)
         e->n_quantized += output->scaling[i] != FP8Q_SCALING_NONE;
-    for (uint32_t i = 0; i < e->n_layers; i++)
-        e->layer_error[i] = r->layer_ref[i] > 0 ? sqrt(r->layer_diff[i] / r->layer_ref[i]) : 0;
+
+    e->samples = fp8q_array(e->n_samples, sizeof(*e->samples));
+    e->layer_error = fp8q_array(e->n_layers, sizeof(double));
+    return e->samples && e->layer_error ? FP8Q_OK : fp8q_fail_nomem(err);
+}
+
+static void add_means(const struct run *r, struct fp8q_eval *e)
+{
     for (size_t i = 0; i < r->n_scored; i++) {
+        const struct fp8q_token_score *source = &r->scores[0][i], *output = &r->scores[1][i];
+        add_to_mean(&e->samples[r->sample[i]], source, output, r->has_target[i]);
+        add_to_mean(&e->modality[r->modality[i]], source, output, r->has_target[i]);
         e->by_modality |= r->modality[i] != 0;
-        add_to_mean(&e->samples[r->sample[i]], &r->scores[0][i], &r->scores[1][i],
-                    r->has_target[i]);
-        add_to_mean(&e->modality[r->modality[i]], &r->scores[0][i], &r->scores[1][i],
-                    r->has_target[i]);
     }
+
     for (size_t i = 0; i < e->n_samples; i++)
         divide_mean(&e->samples[i]);
     for (size_t i = 0; i < FP8Q_MODALITIES; i++)
         divide_mean(&e->modality[i]);
+}
+
+static int collect(const struct run *r, struct fp8q_eval *e, struct fp8q_error *err)
+{
+    FP8Q_TRY(open_results(r, e, err));
+    add_means(r, e);
+    for (uint32_t i = 0; i < e->n_layers; i++)
+        e->layer_error[i] = r->layer_ref[i] > 0 ? sqrt(r->layer_diff[i] / r->layer_ref[i]) : 0;
+
     for (unsigned b = 1; b < r->n_branches; b++) {
-        struct fp8q_scores scores = {r->scores[0],  r->scores[b], r->sample,
-                                     r->has_target, r->n_scored,  e->n_samples};
+        const struct fp8q_scores scores = {r->scores[0],  r->scores[b], r->sample,
+                                           r->has_target, r->n_scored,  e->n_samples};
         FP8Q_TRY(fp8q_scores_figures(&scores, &e->rows[r->row[b]], err));
     }
     return FP8Q_OK;
+}
+
+static int run_eval(struct run *r, const struct fp8q_model *source, const struct fp8q_model *output,
+                    struct fp8q_eval *eval_out, struct fp8q_error *err)
+{
+    FP8Q_TRY(set_up(r, source, output, err));
+    FP8Q_TRY(fp8q_groups_run(source, r->inputs, r->max_tokens, run_group, r, err));
+    return collect(r, eval_out, err);
 }
 
 int fp8q_eval_run(const struct fp8q_model *source, const struct fp8q_model *output,
@@ -294,11 +338,8 @@ int fp8q_eval_run(const struct fp8q_model *source, const struct fp8q_model *outp
 {
     struct run r = {.inputs = inputs, .options = options};
     *eval_out = (struct fp8q_eval){0};
-    int status = set_up(&r, source, output, err);
-    if (status == FP8Q_OK)
-        status = run_groups(&r, err);
-    if (status == FP8Q_OK)
-        status = collect(&r, eval_out, err);
+
+    int status = run_eval(&r, source, output, eval_out, err);
     tear_down(&r);
     if (status != FP8Q_OK)
         fp8q_eval_reset(eval_out);
@@ -324,9 +365,11 @@ static void figures_json(const struct fp8q_eval_figures *f, struct fp8q_jsonw *w
     fp8q_jsonw_number(w, "p99", f->kld_p99);
     fp8q_jsonw_number(w, "max", f->kld_max);
     fp8q_jsonw_close(w, '}');
+
     fp8q_jsonw_number(w, "top1", f->top1);
     fp8q_jsonw_number(w, "top1_se", f->top1_se);
     fp8q_jsonw_uint(w, "flips", f->flips);
+
     fp8q_jsonw_open(w, "ppl", '{');
     fp8q_jsonw_number(w, "source", f->ppl_source);
     fp8q_jsonw_number(w, "output", f->ppl_output);
@@ -353,6 +396,7 @@ void fp8q_eval_json(const struct fp8q_eval *eval, struct fp8q_jsonw *w)
 {
     figures_json(&eval->rows[FP8Q_EVAL_OUTPUT], w);
     fp8q_jsonw_uint(w, "quantized_linears", eval->n_quantized);
+
     fp8q_jsonw_open(w, "rows", '{');
     for (int i = FP8Q_EVAL_ACTIVATIONS; i < FP8Q_EVAL_N_ROWS; i++) {
         if (eval->rows[i].tokens == 0)
@@ -362,10 +406,12 @@ void fp8q_eval_json(const struct fp8q_eval *eval, struct fp8q_jsonw *w)
         fp8q_jsonw_close(w, '}');
     }
     fp8q_jsonw_close(w, '}');
+
     fp8q_jsonw_open(w, "samples", '[');
     for (size_t i = 0; i < eval->n_samples; i++)
         sample_json(&eval->samples[i], "sample", i, w);
     fp8q_jsonw_close(w, ']');
+
     if (eval->by_modality) {
         fp8q_jsonw_open(w, "modalities", '[');
         for (size_t i = 0; i < FP8Q_MODALITIES; i++)
@@ -373,6 +419,7 @@ void fp8q_eval_json(const struct fp8q_eval *eval, struct fp8q_jsonw *w)
                 sample_json(&eval->modality[i], "modality", i, w);
         fp8q_jsonw_close(w, ']');
     }
+
     fp8q_jsonw_open(w, "layer_error", '[');
     for (uint32_t i = 0; i < eval->n_layers; i++)
         fp8q_jsonw_number(w, NULL, eval->layer_error[i]);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * internal.h - what the files of measure/ share: the loop over groups of samples, and what sweep.c
- * (units and their costs) and split.c (which of them to keep) tell each other.
+ * and split.c, and drift.c and drift_codes.c, tell each other.
  */
 #ifndef FP8Q_MEASURE_INTERNAL_H
 #define FP8Q_MEASURE_INTERNAL_H
 
+#include "measure/drift.h"
 #include "measure/sweep.h"
 
 /* Tokens of the longest sample.  */
@@ -33,5 +34,16 @@ void fp8q_sweep_flags(const struct fp8q_sweep_unit *unit, bool *flags);
 /* With the costs of all units known: sorts them, measures "all", and chooses and measures the split
  * that keeps the budget.  */
 int fp8q_split_choose(const struct fp8q_sweep_job *job, struct fp8q_error *err);
+
+/* ---- drift ----------------------------------------------------------------------------------- */
+
+struct fp8q_drift_pair {
+    const struct fp8q_calib *before, *after;
+    const struct fp8q_drift_options *options;
+};
+
+/* Fills in what re-rounding the weights of options->ckpt would change, site by site.  */
+int fp8q_drift_codes(const struct fp8q_drift_pair *pair, const struct fp8q_kernel *kernel,
+                     struct fp8q_drift *drift, struct fp8q_error *err);
 
 #endif

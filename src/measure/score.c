@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 
@@ -14,6 +13,7 @@ double fp8q_ratio_se(const double *x, const double *n, size_t count)
 {
     double sum_x = 0, sum_n = 0, squares = 0;
     size_t units = 0;
+
     for (size_t i = 0; i < count; i++) {
         sum_x += x[i];
         sum_n += n[i];
@@ -21,6 +21,9 @@ double fp8q_ratio_se(const double *x, const double *n, size_t count)
     }
     if (units < 2)
         return NAN;
+
+    /* Residuals of the ratio stand for those of the mean: the linearized (delta method) variance.
+     */
     for (size_t i = 0; i < count; i++) {
         double r = x[i] - sum_x / sum_n * n[i];
         squares += r * r;
@@ -39,6 +42,7 @@ static double quantile(const double *sorted, size_t n, double q)
 {
     double at = q * (double)(n - 1);
     size_t i = (size_t)at;
+
     if (i + 1 >= n)
         return sorted[n - 1];
     return sorted[i] + (at - (double)i) * (sorted[i + 1] - sorted[i]);
@@ -53,10 +57,14 @@ static void add_token(const struct fp8q_scores *s, const struct sums *by, size_t
 {
     const struct fp8q_token_score *a = &s->source[i], *b = &s->output[i];
     uint32_t k = s->sample[i];
+
     by->kld[k] += b->kld;
     by->same[k] += a->top == b->top;
     by->tokens[k] += 1;
+
+    /* A choice that the source made by more than 1 nat is no toss-up.  */
     f->flips += a->top != b->top && a->margin > 1;
+
     if (s->has_target[i]) {
         by->nll[k] += b->nll - a->nll;
         by->nll_tokens[k] += 1;
@@ -73,41 +81,64 @@ static double sum_of(const double *x, size_t n)
     return sum;
 }
 
-int fp8q_scores_figures(const struct fp8q_scores *s, struct fp8q_eval_figures *figures_out,
-                        struct fp8q_error *err)
+static void kld_figures(double *klds, size_t n, struct fp8q_eval_figures *f)
 {
-    struct fp8q_eval_figures *f = figures_out;
-    size_t n = s->n_tokens, m = s->n_samples;
-    *f = (struct fp8q_eval_figures){.tokens = n};
-    double *klds = fp8q_array(n, sizeof(*klds)), *by = fp8q_array(5 * (uint64_t)m, sizeof(*by));
-    if (!klds || !by || n == 0) {
-        free(klds);
-        free(by);
-        return n == 0 ? FP8Q_OK : fp8q_fail_nomem(err);
-    }
-    struct sums sums = {by, by + m, by + 2 * m, by + 3 * m, by + 4 * m};
-    double nll_source = 0, squares = 0;
-    for (size_t i = 0; i < n; i++) {
-        add_token(s, &sums, i, f, &nll_source);
-        klds[i] = s->output[i].kld;
-    }
-    f->kld = sum_of(sums.kld, m) / (double)n;
+    double squares = 0;
+
     for (size_t i = 0; i < n; i++)
         squares += (klds[i] - f->kld) * (klds[i] - f->kld);
     f->kld_se_by_token = n > 1 ? sqrt(squares / (double)(n - 1) / (double)n) : NAN;
-    f->kld_se = fp8q_ratio_se(sums.kld, sums.tokens, m);
+
     qsort(klds, n, sizeof(*klds), compare_doubles);
     f->kld_median = quantile(klds, n, 0.5);
     f->kld_p99 = quantile(klds, n, 0.99);
     f->kld_max = klds[n - 1];
+}
+
+/* @by has room for 5 values a sample, @klds for one a token.  */
+static void add_up(const struct fp8q_scores *s, double *by, double *klds,
+                   struct fp8q_eval_figures *f)
+{
+    size_t n = s->n_tokens, m = s->n_samples;
+    struct sums sums = {by, by + m, by + 2 * m, by + 3 * m, by + 4 * m};
+    double nll_source = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        add_token(s, &sums, i, f, &nll_source);
+        klds[i] = s->output[i].kld;
+    }
+
+    f->kld = sum_of(sums.kld, m) / (double)n;
+    f->kld_se = fp8q_ratio_se(sums.kld, sums.tokens, m);
+    kld_figures(klds, n, f);
     f->top1 = sum_of(sums.same, m) / (double)n;
     f->top1_se = fp8q_ratio_se(sums.same, sums.tokens, m);
-    double with_target = (double)f->nll_tokens;
-    f->dlnppl = f->nll_tokens ? sum_of(sums.nll, m) / with_target : NAN;
-    f->dlnppl_se = f->nll_tokens ? fp8q_ratio_se(sums.nll, sums.nll_tokens, m) : NAN;
-    f->ppl_source = f->nll_tokens ? exp(nll_source / with_target) : NAN;
-    f->ppl_output = f->nll_tokens ? exp(nll_source / with_target + f->dlnppl) : NAN;
+
+    /* Captured embeddings have no targets, and then no likelihood.  */
+    f->dlnppl = f->dlnppl_se = f->ppl_source = f->ppl_output = NAN;
+    if (f->nll_tokens > 0) {
+        double tokens = (double)f->nll_tokens;
+        f->dlnppl = sum_of(sums.nll, m) / tokens;
+        f->dlnppl_se = fp8q_ratio_se(sums.nll, sums.nll_tokens, m);
+        f->ppl_source = exp(nll_source / tokens);
+        f->ppl_output = exp(nll_source / tokens + f->dlnppl);
+    }
+}
+
+int fp8q_scores_figures(const struct fp8q_scores *s, struct fp8q_eval_figures *figures_out,
+                        struct fp8q_error *err)
+{
+    *figures_out = (struct fp8q_eval_figures){.tokens = s->n_tokens};
+    if (s->n_tokens == 0)
+        return FP8Q_OK;
+
+    double *klds = fp8q_array(s->n_tokens, sizeof(*klds));
+    double *by = fp8q_array(5 * (uint64_t)s->n_samples, sizeof(*by));
+    int status = klds && by ? FP8Q_OK : fp8q_fail_nomem(err);
+    if (status == FP8Q_OK)
+        add_up(s, by, klds, figures_out);
+
     free(klds);
     free(by);
-    return FP8Q_OK;
+    return status;
 }

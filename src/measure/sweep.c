@@ -200,10 +200,11 @@ static int open_run(struct run *r, struct fp8q_error *err)
     for (size_t i = 0; i < r->job.sweep->n_units; i++)
         r->work_total += in->n_tokens * (m->n_layers - r->job.sweep->units[i].first_layer);
 
-    r->fw.watch = o->watch;
     FP8Q_TRY(allocate(r, err));
-    return fp8q_forward_open(&r->fw, m, o->n_threads, o->kernel, r->max_tokens,
-                             fp8q_longest_sample(in), err);
+    FP8Q_TRY(fp8q_forward_open(&r->fw, m, o->n_threads, o->kernel, r->max_tokens,
+                               fp8q_longest_sample(in), err));
+    r->fw.watch = o->watch;
+    return FP8Q_OK;
 }
 
 static void close_run(struct run *r)

@@ -178,13 +178,27 @@ static void merging_adds_up(void **state)
         }
     /* The same statistics twice are no drift; an existing file is not replaced unless asked.  */
     struct fp8q_drift drift;
-    assert_ok(fp8q_drift_run(&one, &sum, &fp8q_drift_defaults, NULL, FP8Q_SCALE_F32, NULL, 1, NULL,
-                             &drift, &err),
-              &err);
+    struct fp8q_drift_options options = {.limits = fp8q_drift_defaults, .n_threads = 1};
+    assert_ok(fp8q_drift_run(&one, &sum, &options, &drift, &err), &err);
     assert_false(drift.stale);
     assert_int_equal(drift.n_moved, 0);
     assert_true(fabs(drift.sites[0].rms) < 1e-6 && drift.sites[0].hist < 1e-12);
     fp8q_drift_reset(&drift);
+
+    /* A limit that is no number from 0 on would be none, and is an error.  */
+    double *const limits[] = {&options.limits.rms,      &options.limits.absmax,
+                              &options.limits.overlap,  &options.limits.hist,
+                              &options.limits.channels, &options.limits.mix,
+                              &options.limits.sites};
+    const double wrong[] = {(double)NAN, (double)INFINITY, -0.5};
+    for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++)
+        for (size_t j = 0; j < sizeof(wrong) / sizeof(*wrong); j++) {
+            options.limits = fp8q_drift_defaults;
+            *limits[i] = wrong[j];
+            assert_failed(fp8q_drift_run(&one, &sum, &options, &drift, &err), FP8Q_E_ARG, &err,
+                          "limit of");
+            assert_null(drift.sites);
+        }
     assert_failed(fp8q_calib_merge(twice, 2, "now", b, false, &err), FP8Q_E_ARG, &err, "");
     calibrate("qwen3", &inputs, 1, NULL, c);
     const char *const foreign[] = {a, c};
@@ -222,15 +236,14 @@ static void other_inputs_are_drift(void **state)
     assert_ok(fp8q_calib_open(a, &old_calib, &err), &err);
     assert_ok(fp8q_calib_open(b, &new_calib, &err), &err);
     assert_ok(fp8q_ckpt_open(data_path("checkpoints/qwen2.5-vl-new"), &ckpt, NULL, &err), &err);
-    assert_ok(fp8q_drift_run(&old_calib, &new_calib, &fp8q_drift_defaults, ckpt, FP8Q_SCALE_UE8M0,
-                             NULL, 2, NULL, &drift, &err),
-              &err);
+    struct fp8q_drift_options options = {
+        .limits = fp8q_drift_defaults, .ckpt = ckpt, .fmt = FP8Q_SCALE_UE8M0, .n_threads = 2};
+    assert_ok(fp8q_drift_run(&old_calib, &new_calib, &options, &drift, &err), &err);
     assert_true(drift.stale && drift.n_moved > 0 && drift.mix > 0.2);
     assert_true(drift.codes_changed > 0.01 && drift.codes_changed < 1);
     fp8q_drift_reset(&drift);
-    assert_ok(fp8q_drift_run(&old_calib, &old_calib, &fp8q_drift_defaults, ckpt, FP8Q_SCALE_F32,
-                             NULL, 2, NULL, &drift, &err),
-              &err);
+    options.fmt = FP8Q_SCALE_F32;
+    assert_ok(fp8q_drift_run(&old_calib, &old_calib, &options, &drift, &err), &err);
     assert_true(!drift.stale && drift.codes_changed == 0);
     fp8q_drift_reset(&drift);
     fp8q_calib_close(&old_calib);
