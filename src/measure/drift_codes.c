@@ -9,13 +9,14 @@
 
 #include "base/mem.h"
 #include "base/pool.h"
-#include "calibration/compensate.h"
+#include "calibration/gptq.h"
+#include "calibration/hessian.h"
 #include "checkpoint/weights.h"
 #include "format/names.h"
 #include "measure/internal.h"
 
 struct codes_job {
-    const struct fp8q_site *before, *after;
+    const struct fp8q_hessian *before, *after;
     const struct fp8q_weights *weights;
     const struct fp8q_kernel *kernel;
     const struct fp8q_gemm *gemm;
@@ -42,7 +43,7 @@ static size_t aligned(size_t bytes)
 static size_t area_layout(uint8_t *at, uint64_t n_cols, struct area *area_out)
 {
     size_t cols = (size_t)n_cols, blocks = (size_t)fp8q_ceil_div(n_cols, FP8Q_BLOCK);
-    size_t scratch = aligned(fp8q_compensate_scratch());
+    size_t scratch = aligned(fp8q_gptq_scratch());
     float *floats = (float *)(void *)(at + scratch);
 
     if (area_out) {
@@ -55,18 +56,20 @@ static size_t area_layout(uint8_t *at, uint64_t n_cols, struct area *area_out)
     return scratch + aligned((2 * FP8Q_BLOCK * cols + 2 * blocks) * sizeof(float));
 }
 
-static void block_scales(const struct codes_job *job, const struct area *a, uint32_t n_rows)
+static int block_scales(const struct codes_job *job, const struct area *a, uint32_t n_rows,
+                        struct fp8q_error *err)
 {
-    uint64_t n_cols = job->weights->n_cols;
+    const struct fp8q_weights *w = job->weights;
     const struct fp8q_stripe s = {
-        .src = a->values, .from = FP8Q_FLOAT_F32, .n_rows = n_rows, .n_cols = n_cols};
+        .src = a->values, .from = FP8Q_FLOAT_F32, .n_rows = n_rows, .n_cols = w->n_cols};
+    size_t n_blocks = (size_t)fp8q_ceil_div(w->n_cols, FP8Q_BLOCK);
+    struct fp8q_shown shown;
 
     fp8q_stripe_amax(job->kernel, &s, a->amax);
-    for (uint64_t b = 0; b < fp8q_ceil_div(n_cols, FP8Q_BLOCK); b++) {
-        float value;
-        fp8q_amax_value(FP8Q_FLOAT_F32, a->amax[b], &value);
-        a->scales[b] = fp8q_scale(value, job->fmt);
-    }
+    if (!fp8q_block_scales(FP8Q_FLOAT_F32, a->amax, n_blocks, job->fmt, a->scales))
+        return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite", "tensor \"%s\" holds NaN or Inf",
+                         fp8q_show(&shown, w->tensor->name));
+    return FP8Q_OK;
 }
 
 static int codes_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
@@ -79,13 +82,20 @@ static int codes_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
 
     area_layout(job->areas + worker * job->area_size, n_cols, &a);
     FP8Q_TRY(fp8q_weights_read(w, job->kernel, row, n_rows, a.raw, a.values, err));
-    block_scales(job, &a, n_rows);
+    FP8Q_TRY(block_scales(job, &a, n_rows, err));
 
     uint8_t *before = (uint8_t *)a.raw, *after = before + FP8Q_BLOCK * n_cols;
-    FP8Q_TRY(fp8q_compensate_stripe(job->before, job->kernel, job->gemm, a.values, n_rows, n_cols,
-                                    a.scales, before, a.scratch, err));
-    FP8Q_TRY(fp8q_compensate_stripe(job->after, job->kernel, job->gemm, a.values, n_rows, n_cols,
-                                    a.scales, after, a.scratch, err));
+    struct fp8q_gptq_stripe stripe = {.hessian = job->before,
+                                      .kernel = job->kernel,
+                                      .gemm = job->gemm,
+                                      .w = a.values,
+                                      .n_rows = n_rows,
+                                      .n_cols = n_cols,
+                                      .scales = a.scales,
+                                      .scratch = a.scratch};
+    FP8Q_TRY(fp8q_gptq_encode(&stripe, before, err));
+    stripe.hessian = job->after;
+    FP8Q_TRY(fp8q_gptq_encode(&stripe, after, err));
 
     for (uint64_t i = 0; i < n_rows * n_cols; i++)
         job->changed[task] += before[i] != after[i];
@@ -148,13 +158,13 @@ static int all_tensors(struct codes_job *job, const struct fp8q_ckpt *ckpt, uint
 static int site_codes(struct codes_job *job, const struct fp8q_drift_pair *pair,
                       struct fp8q_drift_site *out, struct fp8q_error *err)
 {
-    struct fp8q_site *before = NULL, *after = NULL;
+    struct fp8q_hessian *before = NULL, *after = NULL;
     uint64_t width = fp8q_calib_find(pair->before, out->name)->width;
     unsigned n_threads = job->n_threads;
 
-    int status = fp8q_site_create(pair->before, out->name, width, n_threads, &before, err);
+    int status = fp8q_hessian_create(pair->before, out->name, width, n_threads, &before, err);
     if (status == FP8Q_OK)
-        status = fp8q_site_create(pair->after, out->name, width, n_threads, &after, err);
+        status = fp8q_hessian_create(pair->after, out->name, width, n_threads, &after, err);
 
     /* A file without Hessians (--no-moments) has nothing to re-round with.  */
     job->before = before;
@@ -162,8 +172,8 @@ static int site_codes(struct codes_job *job, const struct fp8q_drift_pair *pair,
     if (status == FP8Q_OK && before && after)
         status = all_tensors(job, pair->options->ckpt, width, out, err);
 
-    fp8q_site_destroy(before);
-    fp8q_site_destroy(after);
+    fp8q_hessian_destroy(before);
+    fp8q_hessian_destroy(after);
     return status;
 }
 
