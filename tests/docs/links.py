@@ -3,8 +3,8 @@
 
     links.py SOURCE_TREE
 
-Looked at: links of Markdown, with their headings, and paths that begin with a directory of this tree (docs/x.md,
-tools/x.sh), in every tracked text but transcripts and test data.
+Looked at: links of Markdown, with their headings, and paths that begin with a directory of this tree (docs, tools,
+...), in every tracked text but transcripts and test data.
 """
 import pathlib
 import re

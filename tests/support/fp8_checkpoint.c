@@ -10,15 +10,7 @@
 #include "base/path.h"
 #include "base/dir.h"
 #include "checkpoint/weights.h"
-
-static void write_text(const char *dir, const char *name, const char *text)
-{
-    struct fp8q_error err = {0};
-    char *path = fp8q_join(dir, name);
-    assert_non_null(path);
-    assert_ok(fp8q_write_file(path, text, strlen(text), &err), &err);
-    free(path);
-}
+#include "support/maker.h"
 
 void link_checkpoint(const char *src, const char *dst, const char *config)
 {
@@ -37,7 +29,7 @@ void link_checkpoint(const char *src, const char *dst, const char *config)
     }
     fp8q_names_free(names, n);
     if (config)
-        write_text(dst, "config.json", config);
+        maker_write_text(dst, "config.json", config);
 }
 
 void write_tensors(const char *path, const struct memory_tensor *tensors, size_t n)
@@ -48,29 +40,14 @@ void write_tensors(const char *path, const struct memory_tensor *tensors, size_t
 void write_tensors_with(const char *path, const struct memory_tensor *tensors, size_t n,
                         const struct fp8q_st_pair *metadata, size_t n_metadata)
 {
-    struct fp8q_error err = {0};
-    struct fp8q_text out = {0};
-    struct fp8q_st_tensor *headers = calloc(n, sizeof(*headers));
-    uint64_t at = 0;
-    assert_non_null(headers);
-    for (size_t i = 0; i < n; i++) {
-        uint64_t count;
-        assert_true(fp8q_shape_count(tensors[i].shape, tensors[i].ndim, &count));
-        headers[i] = (struct fp8q_st_tensor){.name = tensors[i].name,
-                                             .shape = tensors[i].shape,
-                                             .begin = at,
-                                             .ndim = tensors[i].ndim,
-                                             .dtype = tensors[i].dtype};
-        at += count * fp8q_dtype_bits(tensors[i].dtype) / 8;
-        headers[i].end = at;
-    }
-    assert_ok(fp8q_st_emit(headers, n, metadata, n_metadata, 0, &out, &err), &err);
+    static const struct fp8q_st_pair none;
+    struct maker m = {.metadata = metadata ? metadata : &none, .n_metadata = n_metadata};
     for (size_t i = 0; i < n; i++)
-        fp8q_text_add(&out, tensors[i].data, (size_t)(headers[i].end - headers[i].begin));
-    assert_ok(fp8q_text_status(&out, &err), &err);
-    assert_ok(fp8q_write_file(path, out.data, out.len, &err), &err);
-    fp8q_text_reset(&out);
-    free(headers);
+        maker_add(&m, tensors[i].name, tensors[i].dtype, tensors[i].ndim, tensors[i].shape, 0)
+            ->data = tensors[i].data;
+
+    maker_write_shard(&m, 0, path);
+    maker_free(&m);
 }
 
 static bool is_linear(const char *name)
@@ -229,7 +206,7 @@ static void write_rounded(const struct fp8q_ckpt *src, const char *dst, struct r
     assert_ok(fp8q_mkdir(dst, &err), &err);
     write_tensors(path, out, n);
     if (src->config_text)
-        write_text(dst, "config.json", src->config_text);
+        maker_write_text(dst, "config.json", src->config_text);
     for (size_t i = 0; i < n; i++) {
         free((void *)(uintptr_t)out[i].data);
         if (strstr(out[i].name, "_scale_inv"))
