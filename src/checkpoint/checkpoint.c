@@ -50,6 +50,7 @@ const struct fp8q_tensor *fp8q_ckpt_find_joined(const struct fp8q_ckpt *ckpt, co
         size_t middle = from + (to - from) / 2;
         const char *name = ckpt->tensors[middle].name;
 
+        /* Compared piece by piece: a joined name would need memory.  */
         int order = strncmp(head, name, head_len);
         if (order == 0)
             order = strcmp(tail, name + head_len);
@@ -71,6 +72,7 @@ static int check_same(const struct fp8q_shard *shard, const struct stat *now,
     const struct stat *then = &shard->stat;
     struct fp8q_shown shown;
 
+    /* A header that was checked says nothing about another file under its name.  */
     if (now->st_size == then->st_size && now->st_dev == then->st_dev &&
         now->st_ino == then->st_ino && now->st_mtim.tv_sec == then->st_mtim.tv_sec &&
         now->st_mtim.tv_nsec == then->st_mtim.tv_nsec)
@@ -105,6 +107,7 @@ int fp8q_ckpt_read(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *tenso
     if (status == FP8Q_OK)
         status = fp8q_pread(fd, buf, len, tensor->offset + offset, shard->path, err);
 
+    /* Reading loses nothing at a failed close.  */
     (void)fp8q_close(&fd, shard->path, NULL); /* only read */
     return status;
 }

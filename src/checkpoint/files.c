@@ -16,6 +16,7 @@ static bool outgrows_memory(const struct fp8q_ckpt *ckpt)
 {
     long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGE_SIZE);
 
+    /* Unknown sizes mean: keep the cache as it is.  */
     return pages > 0 && size > 0 && ckpt->data_bytes / (uint64_t)size > (uint64_t)pages / 2;
 }
 

@@ -45,6 +45,7 @@ uint32_t fp8q_fingerprint_add(uint32_t crc, const char *name, enum fp8q_dtype dt
 {
     const char *dtype_name = fp8q_dtype_name(dtype);
 
+    /* The NUL ends the name, so that no two records can read alike.  */
     crc = fp8q_crc32(crc, name, strlen(name) + 1);
     crc = fp8q_crc32(crc, dtype_name, strlen(dtype_name) + 1);
 

@@ -58,6 +58,7 @@ static int set_shards(struct fp8q_opening *o, const char *const *names, size_t c
         return fp8q_fail_nomem(o->err);
 
     for (size_t i = 0; i < count; i++) {
+        /* Counted first, so that closing frees what a failure leaves.  */
         ckpt->n_shards++;
         ckpt->shards[i].name = strdup(names[i]);
         ckpt->shards[i].path = fp8q_join(ckpt->dir, names[i]);
@@ -93,6 +94,7 @@ static int read_index(struct fp8q_opening *o)
 
     ckpt->index_total_size = index->total_size;
 
+    /* vLLM and SGLang do not look at it, so it is worth a warning and no more.  */
     if (!index->has_metadata)
         FP8Q_TRY(fp8q_warn(o->warnings, o->err, "index-no-metadata",
                            "%s has no metadata object; transformers needs one", FP8Q_INDEX_NAME));
@@ -130,6 +132,7 @@ static int fail_no_file(const struct fp8q_opening *o, size_t n_found, const char
     struct fp8q_shown dir, name;
 
     fp8q_show(&dir, o->ckpt->path);
+    /* Say what is missing rather than quantize a part of a model.  */
     if (n_found == 1)
         return fp8q_fail(o->err, FP8Q_E_IO, "no-index",
                          "%s: %s is one shard of several, but there is no %s", dir.text,
@@ -141,6 +144,7 @@ static int fail_no_file(const struct fp8q_opening *o, size_t n_found, const char
                          n_found, fp8q_show(&name, first), FP8Q_INDEX_NAME, FP8Q_SINGLE_NAME,
                          has_other_index(o) ? " (an index of another name is not read)" : "");
 
+    /* Nothing to read: perhaps the weights are there in another format.  */
     for (size_t i = 0; i < o->n_names; i++) {
         if (fp8q_ends_with(o->names[i], ".bin") || fp8q_ends_with(o->names[i], ".gguf") ||
             fp8q_ends_with(o->names[i], ".pth") || fp8q_ends_with(o->names[i], ".pt"))
@@ -168,6 +172,7 @@ static int pick_single(struct fp8q_opening *o)
         }
     }
 
+    /* Several files without an index could be anything: two models, or stale copies.  */
     if (n_found != 1 || parts_in_name(found) > 1)
         return fail_no_file(o, n_found, found);
     return set_shards(o, &found, 1);
@@ -219,6 +224,7 @@ static int list_tensors(struct fp8q_opening *o)
 
     for (size_t i = 0; i < ckpt->n_shards; i++) {
         const struct fp8q_st_header *header = &ckpt->shards[i].header;
+        /* Names and shapes stay where the header keeps them.  */
         for (size_t j = 0; j < header->n_tensors; j++) {
             const struct fp8q_st_tensor *t = &header->tensors[j];
             struct fp8q_tensor *out = &ckpt->tensors[n++];
@@ -246,6 +252,7 @@ static int build_table(struct fp8q_opening *o)
     if (ckpt->has_index)
         FP8Q_TRY(fp8q_ckpt_match_index(o));
 
+    /* What is carried: with an index, one tensor of each name.  */
     for (size_t i = 0; i < ckpt->n_tensors; i++)
         ckpt->data_bytes += ckpt->tensors[i].size_bytes; /* no more than the files together */
 
@@ -275,6 +282,7 @@ static int list_other_files(struct fp8q_opening *o)
         ckpt->other_files[ckpt->n_other_files++] = name;
         o->names[i] = NULL; /* moved */
 
+        /* Weights that nothing names must not get lost in silence.  */
         if (!fp8q_ends_with(name, FP8Q_WEIGHTS_ENDING) || fp8q_is_policy_file(name))
             continue;
 
@@ -334,6 +342,7 @@ static int open_dir(struct fp8q_opening *o)
 
     FP8Q_TRY(fp8q_list_dir(o->ckpt->dir, &o->names, &o->n_names, o->err));
     FP8Q_TRY(read_config(o));
+    /* transformers would take model.safetensors first; the other readers go by the index.  */
     FP8Q_TRY(dir_has(o, FP8Q_INDEX_NAME) ? read_index(o) : pick_single(o));
     FP8Q_TRY(fp8q_ckpt_check_shards(o));
     FP8Q_TRY(read_headers(o));
@@ -389,6 +398,7 @@ static int open_file(struct fp8q_opening *o)
         return fp8q_fail(o->err, FP8Q_E_ARG, "is-index", "%s: is an index; name its directory",
                          fp8q_show(&shown, path));
 
+    /* The directory without its slash, unless it is the root.  */
     while (dir_len > 1 && path[dir_len - 1] == '/')
         dir_len--;
 

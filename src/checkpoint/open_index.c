@@ -36,6 +36,7 @@ static int fail_missing(const struct fp8q_opening *o, size_t first)
     size_t n_missing = 1, n_tensors = entries_of_shard(o, first);
 
     for (size_t i = first + 1; i < ckpt->n_shards; i++) {
+        /* A second failure would hide the first.  */
         if (fp8q_stat(ckpt->shards[i].path, &st, &there, NULL) != FP8Q_OK || there)
             continue;
 
@@ -109,6 +110,7 @@ static int merge_aliases(struct fp8q_opening *o, struct file_id *ids, uint32_t *
             status = fp8q_warn(o->warnings, o->err, "shard-alias", "shards %s and %s are one file",
                                fp8q_show(&a, ckpt->shards[new_number[i]].name),
                                fp8q_show(&b, ckpt->shards[i].name));
+        /* Its tensors come with the first name.  */
         fp8q_shard_free(&ckpt->shards[i]);
     }
 
@@ -199,6 +201,7 @@ static int choose(struct fp8q_opening *o, const struct fp8q_tensor *same, size_t
                          fp8q_show(&a, shard_name(o, same[0].shard)),
                          fp8q_show(&b, shard_name(o, same[1].shard)));
 
+    /* Loaders read whole shards, so a tensor that the index forgot is carried.  */
     if (!entry && found->n_unindexed++ == 0)
         found->unindexed = same[0];
 
@@ -210,6 +213,7 @@ static int choose(struct fp8q_opening *o, const struct fp8q_tensor *same, size_t
         found->indexed_bytes += same[take].size_bytes;
     }
 
+    /* The index decides; one warning names the first twin.  */
     if (count > 1 && found->n_repeated++ == 0) {
         found->used = same[take];
         found->repeated = same[take == 0];
@@ -241,6 +245,7 @@ static int warn_findings(struct fp8q_opening *o, const struct findings *found)
     if (index->has_total_size && !index->total_size_ok)
         FP8Q_TRY(fp8q_warn(o->warnings, o->err, "index-total-size",
                            "total_size in the index is no integer"));
+    /* Either sum is in use: of all tensors, or of those that the index names.  */
     else if (index->has_total_size && index->total_size != found->carried_bytes &&
              index->total_size != found->indexed_bytes)
         FP8Q_TRY(fp8q_warn(o->warnings, o->err, "index-total-size",
@@ -271,6 +276,7 @@ int fp8q_ckpt_match_index(struct fp8q_opening *o)
         int order = 1;
         if (next < index->n_entries)
             order = strcmp(index->entries[next].tensor, same->name);
+        /* Both lists are sorted, so the index's next name is in no shard.  */
         if (next < index->n_entries && order < 0)
             return fail_not_in_shard(o, &index->entries[next], NULL);
 

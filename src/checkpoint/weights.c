@@ -61,6 +61,7 @@ static bool scale_layout(struct fp8q_weights *w)
     const uint64_t *shape = s->shape;
     uint32_t ndim = s->ndim;
 
+    /* The scales of stacked matrices are stacked in the same way.  */
     if (w->tensor->ndim == 3 && ndim == 3) {
         if (shape[0] != n_matrices)
             return false;
@@ -209,6 +210,7 @@ void fp8q_weights_decode(const struct fp8q_weights *w, const struct fp8q_kernel 
 
     for (uint64_t r = 0; r < n_rows; r++)
         for (uint64_t c = 0, m; c < n_cols; c += m) {
+            /* Up to the next column block, which has a scale of its own.  */
             m = step - (w->scaling == FP8Q_SCALING_BLOCK ? (col + c) % step : 0);
             m = n_cols - c < m ? n_cols - c : m;
 
@@ -247,6 +249,7 @@ int fp8q_store_floats(const float *values, size_t n, enum fp8q_dtype to, char *o
     for (size_t i = 0; i < n; i++) {
         uint16_t bits =
             to == FP8Q_F16 ? fp8q_f16_from_f32(values[i]) : fp8q_bf16_from_f32(values[i]);
+        /* BF16 has the range of F32; only F16 can overflow here.  */
         if (to == FP8Q_F16 && (bits & 0x7FFF) == 0x7C00)
             return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "f16-overflow",
                              "tensor \"%s\": the value %g does not fit F16 (largest 65504); use "

@@ -25,6 +25,7 @@ const char *fp8q_index_bad_name(const char *name)
     if (name[0] == '/')
         return "an absolute path";
 
+    /* A name goes into messages, logs and shell lines of others: no control characters.  */
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)name[i];
         if (c < 0x20 || c == 0x7F)
@@ -33,6 +34,7 @@ const char *fp8q_index_bad_name(const char *name)
             return "a name with a backslash or colon";
     }
 
+    /* Nothing outside of the directory, whatever the index says.  */
     for (const char *part = name; *part; part += strcspn(part, "/"), part += *part == '/') {
         size_t n = strcspn(part, "/");
         if (n == 2 && part[0] == '.' && part[1] == '.')
@@ -41,6 +43,7 @@ const char *fp8q_index_bad_name(const char *name)
             return "longer than 255 bytes";
     }
 
+    /* "sub/.safetensors" has no name before the ending either.  */
     size_t stem = fp8q_stem_len(name, FP8Q_WEIGHTS_ENDING);
     if (stem == 0 || name[stem - 1] == '/')
         return "no .safetensors file";
@@ -57,6 +60,7 @@ static bool simplify(char *name)
     for (const char *from = name; *from;) {
         size_t n = strcspn(from, "/");
 
+        /* "" (from "//") and "." name the place where one is already.  */
         bool drop = n == 0 || (n == 1 && from[0] == '.');
         size_t step = n + (from[n] == '/');
         if (drop)
@@ -113,6 +117,7 @@ static int read_weight_map(struct reader *r)
             return fp8q_lex_fail(lex, lex->pos, "index-weight-map",
                                  "weight_map of \"%s\" is no string", fp8q_show(&tensor, name));
 
+        /* The message should point to the value, not behind it.  */
         size_t pos = lex->pos;
         FP8Q_TRY(fp8q_lex_string(lex, &value));
         char *file = keep_string(r, value);
@@ -138,6 +143,7 @@ static int read_metadata(struct reader *r)
     bool first = true;
     int more;
 
+    /* Some writers leave null here; only the absence of an object is noted.  */
     if (!fp8q_lex_take(&r->lex, '{'))
         return fp8q_lex_value(&r->lex, 1, false);
     index->has_metadata = true;
@@ -146,6 +152,7 @@ static int read_metadata(struct reader *r)
         if (fp8q_lex_is(&r->lex, key, "total_size")) {
             index->has_total_size = true;
             index->total_size_ok = fp8q_lex_u64(&r->lex, &index->total_size) == FP8Q_LEX_U64;
+            /* A number that is no size is read as any other value.  */
             if (index->total_size_ok)
                 continue;
         }
@@ -202,6 +209,7 @@ static int number_uses(struct reader *r, const struct shard_use *uses)
     size_t cap = 0;
 
     for (size_t i = 0; i < index->n_entries; i++) {
+        /* Equal names are neighbours: a new one begins a shard.  */
         if (i == 0 || strcmp(uses[i].name, uses[i - 1].name) != 0) {
             FP8Q_TRY(fp8q_grow(&index->shards, index->n_shards, &cap, sizeof(*index->shards),
                                r->lex.err));

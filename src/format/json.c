@@ -108,6 +108,7 @@ static void copy_for_cjson(const char *text, size_t len, struct fp8q_text *out)
         while (end < len && is_number_byte(text[end]))
             end++;
 
+        /* cJSON copies a number into a buffer of 64 bytes and would cut it.  */
         if (end - i >= CJSON_NUMBER) {
             struct fp8q_text digits = {0};
             fp8q_text_add(&digits, text + i, end - i);
@@ -166,6 +167,7 @@ static bool is_finite_number(const cJSON *value)
 
 bool fp8q_json_is_null(const struct fp8q_json *value)
 {
+    /* Infinity was replaced by null before parsing, but 1e999 overflows in cJSON itself.  */
     return cJSON_IsNull(node(value)) ||
            (cJSON_IsNumber(node(value)) && !is_finite_number(node(value)));
 }
@@ -183,6 +185,7 @@ const struct fp8q_json *fp8q_json_path(const struct fp8q_json *object, const cha
         char name[128];
 
         size_t n = strcspn(path, ".");
+        /* No key of a config is so long, so there is nothing to find.  */
         if (n >= sizeof(name))
             return NULL;
 

@@ -65,6 +65,7 @@ static int read_style(struct fp8q_lex lex, struct style *style)
             break;
 
         size_t key_begin = key.begin - 1;
+        /* The first key tells the indentation of a document on several lines.  */
         if (n_members == 0) {
             style->multi_line = last_line(lex.text, gap_begin, key_begin, &style->gap);
             compact_colon = !next_is_blank(&lex, lex.pos);
@@ -112,6 +113,7 @@ static void add_value(const struct style *style, const char *value, struct fp8q_
             break;
 
         size_t spaces = strspn(value + i + 1, " ");
+        /* Two spaces a level in @value become one indentation of the document.  */
         if (style->multi_line) {
             fp8q_text_puts(out, style->gap.data);
             for (size_t level = 0; level < spaces / 2; level++)
@@ -142,6 +144,7 @@ static int find_cut(struct fp8q_lex lex, const char *const *parts, size_t n_part
     while ((more = fp8q_lex_member(&lex, &first, &key)) > 0 && !found) {
         found = fp8q_lex_is(&lex, key, parts[part]);
         if (found && part + 1 < n_parts) {
+            /* The path leads through something that is no object: nothing to cut.  */
             if (!fp8q_lex_take(&lex, '{'))
                 return FP8Q_OK;
             part++;
@@ -192,7 +195,8 @@ static int remove_path(struct fp8q_text *doc, const char *path, bool nested, str
     free(copy);
 
     if (status == FP8Q_OK && end > begin) {
-        memmove(doc->data + begin, doc->data + end, doc->len - end + 1); /* with the NUL */
+        /* The NUL moves along.  */
+        memmove(doc->data + begin, doc->data + end, doc->len - end + 1);
         doc->len -= end - begin;
     }
     return status;
@@ -219,6 +223,7 @@ static int insert_member(const struct fp8q_text *doc, const struct style *style,
     if (more < 0)
         return more;
 
+    /* Behind the last value; the white space before the brace stays where it is.  */
     fp8q_text_add(out, doc->data, last_end);
     if (!empty)
         fp8q_text_puts(out, ",");

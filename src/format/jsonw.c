@@ -78,6 +78,7 @@ void fp8q_jsonw_number(struct fp8q_jsonw *w, const char *key, double value)
         return;
     }
 
+    /* The shortest text that reads back to the same number.  */
     for (int precision = 6; precision <= 17; precision++) {
         snprintf(digits, sizeof(digits), "%.*g", precision, value);
         if (strtod(digits, NULL) == value)

@@ -24,6 +24,7 @@ static void describe_place(const struct fp8q_lex *lex, size_t pos, char *buf, si
         return;
     }
 
+    /* Counted only now, since nearly no text is wrong.  */
     for (size_t i = 0; i < pos && i < lex->len; i++) {
         if (lex->text[i] == '\n') {
             line++;
@@ -71,6 +72,7 @@ int fp8q_lex_unexpected(const struct fp8q_lex *lex, size_t pos, const char *expe
     if (starts_with(lex, pos, "\xEF\xBB\xBF"))
         return fp8q_lex_fail(lex, pos, "json", "expected %s, found a byte order mark", expected);
 
+    /* A whole character, so that the message stays UTF-8.  */
     uint32_t cp;
     size_t n = fp8q_utf8_decode(lex->text + pos, lex->len - pos, &cp);
     return fp8q_lex_fail(lex, pos, "json", "expected %s, found '%s'", expected,
@@ -142,6 +144,7 @@ int fp8q_lex_end(struct fp8q_lex *lex)
     int c = fp8q_lex_peek(lex);
     if (c < 0)
         return FP8Q_OK;
+    /* Some writers pad the header with NUL; the format asks for spaces.  */
     if (c == 0)
         return fp8q_lex_fail(lex, lex->pos, lex->header ? "nul-padding" : "json",
                              "NUL after the JSON value (padding must be spaces)");
@@ -327,6 +330,7 @@ static size_t number_end(const struct fp8q_lex *lex, size_t pos)
 
     if (!is_digit(lex, pos))
         return 0;
+    /* A leading zero stands alone: 01 is no number.  */
     pos = lex->text[pos] == '0' ? pos + 1 : skip_digits(lex, pos);
 
     if (pos < lex->len && lex->text[pos] == '.') {
@@ -365,6 +369,7 @@ enum fp8q_lex_number fp8q_lex_u64(struct fp8q_lex *lex, uint64_t *value_out)
             return FP8Q_LEX_TOO_LARGE;
     }
 
+    /* 1.0 and 1e3 are integers to some, but no reader of the format takes them for sizes.  */
     if (pos < lex->len && strchr(".eE", lex->text[pos]) && lex->text[pos] != '\0')
         return FP8Q_LEX_NOT_U64;
 
@@ -440,6 +445,7 @@ static int check_unique(struct fp8q_lex *lex, struct key_stack *stack, size_t fr
         return FP8Q_OK;
 
     const struct fp8q_lex_str *keys = stack->keys + from;
+    /* Names are compared decoded: "\u0061" is "a".  */
     for (size_t i = 0; i < count; i++)
         bytes += keys[i].escaped ? keys[i].len : 0;
 
@@ -494,6 +500,7 @@ struct level {
 static int open_level(struct fp8q_lex *lex, struct level *levels, unsigned *n_levels,
                       unsigned depth, size_t n_keys)
 {
+    /* @levels has room for DEEPEST, whatever the caller allows.  */
     if (depth + *n_levels >= lex->max_depth || *n_levels >= DEEPEST)
         return fp8q_lex_fail(lex, lex->pos, "depth", "nested more than %u levels deep",
                              lex->max_depth);
@@ -551,6 +558,7 @@ int fp8q_lex_value(struct fp8q_lex *lex, unsigned depth, bool unique_keys)
         else if (c == '"') {
             status = fp8q_lex_string(lex, &str);
 
+            /* A value has ended: the next one may lie on another level.  */
             if (status == FP8Q_OK)
                 status = refuse_nul(lex, &str);
         } else

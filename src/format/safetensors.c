@@ -164,6 +164,7 @@ static int parse_dtype(struct parser *p, struct fp8q_st_tensor *t)
         if (fp8q_dtype_parse(decoded, fp8q_lex_decode(&p->lex, str, decoded), &t->dtype))
             return FP8Q_OK;
     }
+    /* The official reader refuses unknown types too, so no file in circulation has one.  */
     return fp8q_lex_fail(&p->lex, pos, "dtype", "tensor \"%s\": unknown dtype \"%s\"",
                          fp8q_show(&shown, t->name),
                          fp8q_show_n(&found, p->lex.text + str.begin, str.len));
@@ -193,6 +194,7 @@ static int parse_shape(struct parser *p, struct fp8q_st_tensor *t)
         uint64_t size = 0;
         FP8Q_TRY(parse_u64(p, t->name, "shape", &size));
 
+        /* Bounds what one tensor can make the table cost.  */
         if (t->ndim == FP8Q_ST_MAX_RANK)
             return fail_field(p, t->name, "field", "shape", "at most 65535 dimensions");
         FP8Q_TRY(fp8q_grow(&p->header->shape_arena, p->n_dims, &p->cap_dims, sizeof(uint64_t),
@@ -289,6 +291,7 @@ static int parse_member(struct parser *p, struct fp8q_lex_str key)
     }
 
     tensor.name = keep_string(p, key, &len);
+    /* Names are C strings from here on.  */
     if (key.has_nul)
         return fp8q_lex_fail(&p->lex, key.begin, "nul-name", "tensor name with U+0000: \"%s\"",
                              fp8q_show_n(&shown, tensor.name, len));
@@ -396,6 +399,7 @@ static int drop_repeated_metadata(struct parser *p)
 
     fp8q_lex_sort_names(keys, header->n_metadata);
     for (size_t i = 1; i < header->n_metadata; i++) {
+        /* Sorted by place too, so the last of equal keys stays.  */
         if (fp8q_lex_same_name(&keys[i - 1], &keys[i]))
             header->metadata[keys[i - 1].index].key = NULL;
     }
@@ -423,6 +427,7 @@ static int compare_offsets(const void *a, const void *b)
 static void sort_by_offset(struct fp8q_st_header *header)
 {
     for (size_t i = 1; i < header->n_tensors; i++) {
+        /* The usual file is in order: the sort is left out.  */
         if (compare_offsets(&header->tensors[i - 1], &header->tensors[i]) > 0) {
             qsort(header->tensors, header->n_tensors, sizeof(*header->tensors), compare_offsets);
             return;
@@ -472,6 +477,7 @@ static int check_extent(const struct parser *p, const struct fp8q_st_tensor *t, 
         !fp8q_mul_u64(count, fp8q_dtype_bits(t->dtype), &bits))
         return fail_tensor(p, t, "overflow", ": shape %s %s does not fit in 64 bits",
                            show_shape(t, shape, sizeof(shape)), dtype);
+    /* F4 and F6 pack several elements into a byte.  */
     if (bits % 8)
         return fail_tensor(p, t, "subbyte", ": shape %s %s is no whole number of bytes",
                            show_shape(t, shape, sizeof(shape)), dtype);
@@ -498,6 +504,7 @@ static int check_layout(const struct parser *p, uint64_t data_size)
                          "%s: tensors end at %" PRIu64 ", the data section has %" PRIu64
                          " bytes (truncated by %" PRIu64 ": incomplete download?)",
                          fp8q_show(&what, p->lex.what), end, data_size, end - data_size);
+    /* Bytes that no tensor owns could hide something, and the official reader refuses them.  */
     if (end < data_size)
         return fp8q_fail(p->lex.err, FP8Q_E_FORMAT, "coverage",
                          "%s: tensors end at %" PRIu64 ", the data section has %" PRIu64

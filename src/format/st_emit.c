@@ -47,6 +47,7 @@ static int check_tensor(const struct fp8q_st_tensor *t, uint64_t expected, struc
         return fp8q_fail(err, FP8Q_E_ARG, "bad-name", "tensor name \"%s\" cannot be written",
                          shown.text);
 
+    /* No holes: the format has none, and every byte must have an owner.  */
     if (t->begin != expected)
         return fp8q_fail(err, FP8Q_E_ARG, "offset",
                          "tensor \"%s\" begins at %" PRIu64 ", the previous one ends at %" PRIu64,
@@ -176,10 +177,12 @@ int fp8q_st_emit(const struct fp8q_st_tensor *tensors, size_t n_tensors,
     }
 
     fp8q_text_puts(out, "}");
+    /* Payload that begins at a multiple of 8 can be mapped and used where it lies.  */
     while (!out->failed && ((out->len - start) % 8 || out->len - start < min_size))
         fp8q_text_add(out, " ", 1);
 
     FP8Q_TRY(fp8q_text_status(out, err));
+    /* Without the length field itself.  */
     uint64_t len = out->len - start - 8;
     if (len > FP8Q_ST_MAX_HEADER)
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "header-too-large",

@@ -18,6 +18,7 @@ static const char *pointer_size(const unsigned char *head, size_t n, char buf[24
     const unsigned char *line = n ? memmem(head, n, key, sizeof(key) - 1) : NULL;
     size_t digits = 0, at = line ? (size_t)(line - head) + sizeof(key) - 1 : n;
 
+    /* A cut pointer file ends anywhere.  */
     while (at + digits < n && digits < 20 && head[at + digits] >= '0' && head[at + digits] <= '9') {
         buf[digits] = (char)head[at + digits];
         digits++;
@@ -83,6 +84,7 @@ static int check_length(const unsigned char *head, size_t n_head, uint64_t n, ui
     if (file_size >= 8 && n <= FP8Q_ST_MAX_HEADER && n <= file_size - 8)
         return FP8Q_OK;
 
+    /* Only now: a header length could begin with any of these magic numbers.  */
     FP8Q_TRY(name_other_format(head, n_head, path, err));
     fp8q_show(&shown, path);
 
@@ -113,6 +115,7 @@ int fp8q_st_read(int fd, uint64_t file_size, const char *path, struct fp8q_st_he
     *header_out = (struct fp8q_st_header){0};
     FP8Q_TRY(fp8q_pread(fd, head, n_head, 0, path, err));
 
+    /* Little-endian on every machine.  */
     for (size_t i = 0; i < 8 && i < n_head; i++)
         n |= (uint64_t)head[i] << (8 * i);
 

@@ -38,15 +38,18 @@ float fp8q_scale(float amax, enum fp8q_scale_fmt fmt)
 bool fp8q_amax_value(enum fp8q_float from, uint32_t bits, float *amax_out)
 {
     static const uint32_t infinity[FP8Q_N_FLOATS] = {0x7F80, 0x7C00, 0x7F800000};
+
     *amax_out = 0.0f;
     if (bits >= infinity[from])
         return false;
+
     if (from == FP8Q_FLOAT_F32)
         *amax_out = float_of(bits);
     else if (from == FP8Q_FLOAT_F16)
         *amax_out = fp8q_f16_value((uint16_t)bits);
     else
         *amax_out = fp8q_bf16_value((uint16_t)bits);
+
     return true;
 }
 
@@ -80,7 +83,9 @@ void fp8q_stripe_amax(const struct fp8q_kernel *k, const struct fp8q_stripe *str
 {
     const size_t size = element_size(stripe->from);
     const char *src = stripe->src;
+
     memset(amax_out, 0, sizeof(*amax_out) * (size_t)pieces(stripe->n_cols, FP8Q_BLOCK));
+
     for (uint32_t row = 0; row < stripe->n_rows; row++)
         for (uint64_t col = 0; col < stripe->n_cols; col += FP8Q_BLOCK) {
             size_t n = block_cols(stripe, col);
@@ -108,6 +113,7 @@ void fp8q_stripe_encode(const struct fp8q_kernel *k, const struct fp8q_stripe *s
 {
     const size_t size = element_size(stripe->from);
     const char *src = stripe->src;
+
     for (uint32_t row = 0; row < stripe->n_rows; row++)
         for (uint64_t col = 0; col < stripe->n_cols; col += FP8Q_BLOCK) {
             size_t n = block_cols(stripe, col);
@@ -123,7 +129,9 @@ bool fp8q_stripe_nonfinite(const struct fp8q_stripe *stripe, uint64_t *row_out, 
     const struct fp8q_kernel *k = fp8q_kernel_select("scalar");
     const size_t size = element_size(stripe->from);
     const char *src = stripe->src;
+
     *row_out = *col_out = 0;
+
     for (uint32_t row = 0; row < stripe->n_rows; row++)
         for (uint64_t col = 0; col < stripe->n_cols; col++, src += size) {
             float value;

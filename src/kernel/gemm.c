@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "base/mem.h"
+
 /* Columns of k that one pass takes: a tile's rows of A (at most 14 x 512 floats) stay in the first
  * level cache, 128 rows of B (256 KiB) in the second.  */
 #define K_PASS 512
@@ -94,11 +96,14 @@ static void edge_tile(const struct fp8q_gemm *g, size_t n_rows, size_t n_cols, s
                       const float *a, const float *b, float *c, size_t ldc, bool add)
 {
     float tile[MAX_TILE];
+
     memset(tile, 0, sizeof(tile));
     if (add)
         for (size_t i = 0; i < n_rows; i++)
             memcpy(tile + i * g->nr, c + i * ldc, n_cols * sizeof(*c));
+
     g->micro(n_k, a, b, tile, g->nr, add);
+
     for (size_t i = 0; i < n_rows; i++)
         memcpy(c + i * ldc, tile + i * g->nr, n_cols * sizeof(*c));
 }
@@ -109,13 +114,15 @@ void fp8q_gemm_packed(const struct fp8q_gemm *g, size_t n_rows, size_t n_cols, s
     if (n_k == 0)
         for (size_t i = 0; i < n_rows; i++)
             memset(c + i * ldc, 0, n_cols * sizeof(*c));
+
+    /* A pass over K at a time: the packed columns of one pass stay in the cache for all rows.  */
     for (size_t k = 0; k < n_k; k += K_PASS) {
-        size_t pass = n_k - k < K_PASS ? n_k - k : K_PASS;
+        size_t pass = fp8q_min_size(n_k - k, K_PASS);
         for (size_t i = 0; i < n_rows; i += g->mr) {
-            size_t rows = n_rows - i < g->mr ? n_rows - i : g->mr;
+            size_t rows = fp8q_min_size(n_rows - i, g->mr);
             const float *a = a_packed + i * n_k + k * g->mr;
             for (size_t j = 0; j < n_cols; j += g->nr) {
-                size_t cols = n_cols - j < g->nr ? n_cols - j : g->nr;
+                size_t cols = fp8q_min_size(n_cols - j, g->nr);
                 const float *b = b_packed + j * n_k + k * g->nr;
                 if (rows == g->mr && cols == g->nr)
                     g->micro(pass, a, b, c + i * ldc + j, ldc, k > 0);

@@ -252,6 +252,7 @@ INLINE size_t check(enum fp8q_float from, const void *src, const uint8_t *codes,
 {
     const size_t size = from == FP8Q_FLOAT_F32 ? 4 : 2;
     struct check_state s = check_begin(scale, factor, sums);
+
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
         struct four w = load16(from, src, i), q = small_values16(codes + i);
@@ -261,14 +262,18 @@ INLINE size_t check(enum fp8q_float from, const void *src, const uint8_t *codes,
             check2(&s, 2 * j + 1, vcvt_high_f64_f32(w.part[j]), vcvt_high_f64_f32(q.part[j]));
         }
     }
+
+    /* Back to the lanes, which the scalar rest below goes on with.  */
     for (int part = 0; part < 8; part++) {
         vst1q_f64(sums->w2 + 2 * part, s.w2[part]);
         vst1q_f64(sums->d2 + 2 * part, s.d2[part]);
     }
+
     size_t broken = (size_t)vaddvq_u64(s.broken);
     if (i < n)
         broken += fp8q_kernel_scalar.check[from]((const char *)src + size * i, codes + i, n - i,
                                                  scale, factor, sums);
+
     return broken;
 }
 
