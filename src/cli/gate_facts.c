@@ -120,13 +120,15 @@ static int compare_lock(struct cli *cli, const char *output, const char *lock,
     FP8Q_TRY(fp8q_ckpt_open(output, &ckpt, NULL, &cli->error));
     int status = fp8q_lock_compare(lock, ckpt, &result, &cli->error);
     if (status == FP8Q_OK) {
+        struct fp8q_shown shown;
         facts->lock_given = true;
-        facts->n_widened = result.n_added;
-        facts->n_narrowed = result.n_missing;
+        facts->n_widened = result.n_beyond;
+        facts->n_narrowed = result.n_of[FP8Q_LOCK_MISSING];
         snprintf(findings->first_widened, sizeof(findings->first_widened), "%s",
-                 result.first_added);
+                 result.n_beyond ? fp8q_show(&shown, result.items[0].name) : "");
         facts->first_widened = findings->first_widened;
     }
+    fp8q_lock_result_reset(&result);
     fp8q_ckpt_close(ckpt);
     return status;
 }

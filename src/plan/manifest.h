@@ -14,6 +14,12 @@
 #include "plan/request.h"
 #include "plan/plan.h"
 
+#define FP8Q_KEY_VERSION "fp8q.sidecar_version"
+#define FP8Q_KEY_MANIFEST "fp8q.manifest"
+#define FP8Q_KEY_MANIFEST_CRC "fp8q.manifest_crc32"
+#define FP8Q_KEY_HEADER_CRC "fp8q.header_crc32"
+#define FP8Q_NO_CRC "00000000" /* stands for the header's own while that is computed */
+
 #define FP8Q_SIDECAR_MAJOR 1
 #define FP8Q_SIDECAR_MINOR 0
 
@@ -57,6 +63,7 @@ uint32_t fp8q_config_crc32(const struct fp8q_json *value, struct fp8q_error *err
 
 struct fp8q_manifest {
     struct fp8q_json *json;
+    size_t shard; /* that holds it, of the checkpoint; SIZE_MAX: a file does */
     /* Tensor checksums, sorted by name; names are borrowed from @json.  */
     struct fp8q_manifest_entry {
         const char *name;
@@ -68,8 +75,8 @@ struct fp8q_manifest {
 
 /* Finds and checks the manifest of an output: in the metadata of its sidecar, or in its file.
  * *@found_out is false (and the result 0) for a checkpoint of another tool.  FP8Q_E_MISMATCH
- * "manifest-crc", "sidecar-version",
- * ... when it is damaged.  Release with fp8q_manifest_reset().  */
+ * "manifest-crc", "manifest-incomplete", "sidecar-version", ... when it is damaged, and
+ * "manifest-twice" when there are two.  Release with fp8q_manifest_reset().  */
 int fp8q_manifest_read(const struct fp8q_ckpt *ckpt, struct fp8q_manifest *manifest_out,
                        bool *found_out, struct fp8q_error *err);
 void fp8q_manifest_reset(struct fp8q_manifest *manifest);

@@ -56,9 +56,11 @@ int fp8q_verify_source(struct fp8q_report *report, const struct fp8q_verify_opti
 /* ---- panel.c: one stripe of it -----------------------------------------------------------------
  */
 
-/* Of the signal and of the error: sums of squares.  */
-struct fp8q_stripe_sums {
-    double w2, d2;
+/* What one stripe gives for the figures of the whole.  */
+struct fp8q_stripe_found {
+    double w2, d2;    /* sums of squares, of the signal and of the error */
+    uint32_t crc;     /* of its bytes in the source ... */
+    uint64_t n_bytes; /* ... which are so many; 0 if they were not read in one piece */
 };
 
 struct fp8q_compare_worker {
@@ -77,7 +79,7 @@ struct fp8q_comparison {
     struct fp8q_files sources, outputs;
     const struct fp8q_tensor **tensors; /* by index in plan->tensors; NULL: not there */
     struct fp8q_compare_worker *workers;
-    struct fp8q_stripe_sums *sums; /* by stripe */
+    struct fp8q_stripe_found *stripes;
 
     bool same_rules;   /* fp8q wrote it: scales, and FP8 values but for GPTQ, must be equal */
     float factor;      /* of the bound */
@@ -86,7 +88,7 @@ struct fp8q_comparison {
     struct fp8q_rounding rounding;
 
     pthread_mutex_t lock; /* guards the findings */
-    struct fp8q_findings kept, codes, scales, bound, block_bound;
+    struct fp8q_findings kept, codes, scales, bound, block_bound, fingerprint;
     _Atomic uint64_t done;
 };
 

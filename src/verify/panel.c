@@ -61,6 +61,12 @@ static const char *output_name(const struct fp8q_compare_job *job)
     return job->all->plan->tensors[job->piece->output].name;
 }
 
+static void add_source_bytes(struct fp8q_stripe_found *found, const char *bytes, size_t n)
+{
+    found->crc = fp8q_crc32(found->crc, bytes, n);
+    found->n_bytes += n;
+}
+
 /* ---- left unquantized ------------------------------------------------------------------------ */
 
 int fp8q_compare_kept(const struct fp8q_compare_job *job, struct fp8q_error *err)
@@ -68,6 +74,7 @@ int fp8q_compare_kept(const struct fp8q_compare_job *job, struct fp8q_error *err
     struct fp8q_comparison *c = job->all;
     uint64_t start = (job->stripe - job->piece->first_stripe) * FP8Q_COPY_BYTES;
     uint64_t end = fp8q_min_u64(job->piece->n_cols, start + FP8Q_COPY_BYTES);
+    struct fp8q_stripe_found *found = &c->stripes[job->stripe];
     char *a = job->worker->memory, *b = a + CHUNK;
 
     for (uint64_t at = start; at < end; at += CHUNK) {
@@ -75,6 +82,7 @@ int fp8q_compare_kept(const struct fp8q_compare_job *job, struct fp8q_error *err
         FP8Q_TRY(fp8q_pread(job->src_fd, a, n, job->source->offset + at, job->src_path, err));
         FP8Q_TRY(fp8q_pread(job->dst_fd, b, n, job->output->offset + at, job->dst_path, err));
         FP8Q_TRY(fp8q_payload_look(c->payload, job->worker->number, job->output, at, b, n, err));
+        add_source_bytes(found, a, n);
         if (memcmp(a, b, n) == 0)
             continue;
         while (a[i] == b[i])
@@ -323,6 +331,8 @@ static int check_chunks(const struct fp8q_compare_job *job, struct panel *v, str
             raise_amax(job, v, &rows);
         check_rows(job, v, &rows);
         if (whole_rows)
+            add_source_bytes(&c->stripes[job->stripe], raw, (size_t)(n * v->n_cols * in));
+        if (whole_rows)
             FP8Q_TRY(fp8q_payload_look(c->payload, job->worker->number, job->output,
                                        rows.row * v->n_cols, codes, (size_t)(n * v->n_cols), err));
     }
@@ -356,8 +366,8 @@ int fp8q_compare_fp8(const struct fp8q_compare_job *job, struct fp8q_error *err)
         FP8Q_TRY(check_panel(job, &v, err));
     }
 
-    job->all->sums[job->stripe] =
-        (struct fp8q_stripe_sums){fp8q_error_total(v.sums.w2), fp8q_error_total(v.sums.d2)};
+    job->all->stripes[job->stripe].w2 = fp8q_error_total(v.sums.w2);
+    job->all->stripes[job->stripe].d2 = fp8q_error_total(v.sums.d2);
     return FP8Q_OK;
 }
 
@@ -385,6 +395,8 @@ int fp8q_compare_float(const struct fp8q_compare_job *job, struct fp8q_error *er
                 read_rows(job->src_fd, job->src_path, codes, job->source, p, from, n, &v, err));
             FP8Q_TRY(
                 read_rows(job->dst_fd, job->dst_path, stored, job->output, p, row, n, &v, err));
+            if (v.n_cols == p->n_cols)
+                add_source_bytes(&c->stripes[job->stripe], codes, cells);
             fp8q_weights_decode(&job->worker->source, c->options->kernel, from, n, v.col, v.n_cols,
                                 (const uint8_t *)codes, FP8Q_FLOAT_F32, values);
             FP8Q_TRY(fp8q_store_floats(values, cells, to, again, job->source->name, err));

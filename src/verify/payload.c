@@ -7,7 +7,6 @@
  * comparison with the source, which needs them anyway.  The state of a task half seen stands in its
  * worker; a task of which a chunk is missing is read again from its start.
  */
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,9 +14,8 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "base/pool.h"
-#include "checkpoint/files.h"
+#include "checkpoint/fingerprint.h"
 #include "format/names.h"
-#include "checkpoint/weights.h"
 #include "verify/internal.h"
 
 enum {
@@ -58,7 +56,7 @@ struct fp8q_payload {
     bool ue8m0, plain_rounding;
 
     pthread_mutex_t lock; /* guards the findings */
-    struct fp8q_findings nan_codes, block_max, scales, pow2, tensor_crc;
+    struct fp8q_findings nan_codes, block_max, scales, pow2, tensor_crc, fingerprint;
     _Atomic uint64_t done;
 };
 
@@ -401,8 +399,13 @@ int fp8q_payload_open(struct fp8q_report *report, const struct fp8q_verify_optio
                    .status = FP8Q_CHECK_FAIL,
                    .limit = "finite, at least 2^-126"},
         .pow2 = {.id = "scale-pow2", .status = FP8Q_CHECK_FAIL, .limit = "powers of two"},
-        .tensor_crc = {
-            .id = "tensor-crc", .status = FP8Q_CHECK_FAIL, .limit = "each tensor as written"}};
+        .tensor_crc = {.id = "tensor-crc",
+                       .status = FP8Q_CHECK_FAIL,
+                       .limit = "each tensor as written"},
+        .fingerprint = {.id = "fingerprint",
+                        .status = FP8Q_CHECK_FAIL,
+                        .limit = "that of the manifest, over all tensors",
+                        .n_looked_at = 1}};
     int status = open_payload(p, err);
     if (status != FP8Q_OK) {
         fp8q_payload_close(p);
@@ -421,16 +424,26 @@ static uint32_t tensor_crc(const struct fp8q_payload *p, const struct item *item
     return crc;
 }
 
+/* Of each tensor, and of all: the fingerprint, by which evidence knows this output.  */
 static void compare_crcs(struct fp8q_payload *p)
 {
-    for (size_t i = 0; i < p->n_items; i++) {
-        const char *name = p->items[i].tensor->name;
-        uint32_t crc = tensor_crc(p, &p->items[i]), expected;
-        p->tensor_crc.n_looked_at++;
-        if (fp8q_manifest_crc(&p->report->manifest, name, &expected) && crc != expected)
-            fp8q_findings_add(&p->tensor_crc, i, name, "CRC-32 %08x, expected %08x", (unsigned)crc,
-                              (unsigned)expected);
+    const struct fp8q_manifest *m = &p->report->manifest;
+    const struct fp8q_ckpt *ckpt = p->report->ckpt;
+    uint32_t fingerprint = 0, expected;
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        const struct fp8q_tensor *t = &ckpt->tensors[i];
+        uint32_t crc = tensor_crc(p, &p->items[p->item_of[i]]);
+        fingerprint = fp8q_fingerprint_add(fingerprint, t->name, t->dtype, t->shape, t->ndim, crc);
+        if (fp8q_manifest_crc(m, t->name, &expected) && crc != expected)
+            fp8q_findings_add(&p->tensor_crc, p->item_of[i], t->name, "CRC-32 %08x, expected %08x",
+                              (unsigned)crc, (unsigned)expected);
     }
+
+    p->tensor_crc.n_looked_at = ckpt->n_tensors;
+    (void)fp8q_parse_crc(fp8q_json_string(fp8q_json_get(m->json, "fingerprint"), NULL), &expected);
+    if (fingerprint != expected)
+        fp8q_findings_add(&p->fingerprint, 0, ckpt->path, "fingerprint %08x, expected %08x",
+                          (unsigned)fingerprint, (unsigned)expected);
 }
 
 int fp8q_payload_finish(struct fp8q_payload *p, struct fp8q_error *err)
@@ -441,6 +454,7 @@ int fp8q_payload_finish(struct fp8q_payload *p, struct fp8q_error *err)
     if (r->ours) {
         compare_crcs(p);
         FP8Q_TRY(fp8q_report_add(r, &p->tensor_crc, err));
+        FP8Q_TRY(fp8q_report_add(r, &p->fingerprint, err));
     }
     FP8Q_TRY(fp8q_report_add(r, &p->nan_codes, err));
     FP8Q_TRY(fp8q_report_add(r, &p->scales, err));
@@ -454,8 +468,8 @@ void fp8q_payload_close(struct fp8q_payload *p)
     if (!p)
         return;
 
-    struct fp8q_findings *const all[] = {&p->nan_codes, &p->block_max, &p->scales, &p->pow2,
-                                         &p->tensor_crc};
+    struct fp8q_findings *const all[] = {&p->nan_codes, &p->block_max,  &p->scales,
+                                         &p->pow2,      &p->tensor_crc, &p->fingerprint};
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         fp8q_findings_reset(all[i]);
     for (unsigned i = 0; p->workers && i < p->options->threads; i++) {

@@ -23,8 +23,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "checkpoint/fingerprint.h"
 #include "verify/internal.h"
 
 /* ---- the plan of the output ------------------------------------------------------------------ */
@@ -173,8 +175,8 @@ static double sqnr_of(const struct fp8q_comparison *c, const struct fp8q_piece *
 {
     double w2 = 0, d2 = 0;
     for (uint64_t k = p->first_stripe; k < p->first_stripe + p->n_stripes; k++) {
-        w2 += c->sums[k].w2;
-        d2 += c->sums[k].d2;
+        w2 += c->stripes[k].w2;
+        d2 += c->stripes[k].d2;
     }
     return d2 > 0 ? 10 * log10(w2 / d2) : INFINITY;
 }
@@ -205,6 +207,94 @@ static int collect_sqnr(struct fp8q_comparison *c, struct fp8q_error *err)
     return FP8Q_OK;
 }
 
+/* ---- the source's fingerprint ---------------------------------------------------------------- */
+
+/* The CRC-32 of the rows of a source tensor that one piece took; false if not all were read.  */
+static bool add_piece(const struct fp8q_comparison *c, const struct fp8q_piece *p, uint32_t *crc,
+                      uint64_t *n_bytes)
+{
+    for (uint64_t k = p->first_stripe; k < p->first_stripe + p->n_stripes; k++) {
+        const struct fp8q_stripe_found *s = &c->stripes[k];
+        if (s->n_bytes == 0)
+            return false;
+        *crc = fp8q_crc32_join(*crc, s->crc, s->n_bytes);
+        *n_bytes += s->n_bytes;
+    }
+    return true;
+}
+
+/* Of a tensor that the output does not carry, or not in rows that were read whole.  */
+static int crc_by_reading(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *t, char *memory,
+                          uint32_t *crc_out, struct fp8q_error *err)
+{
+    *crc_out = 0;
+    for (uint64_t at = 0, n; at < t->size_bytes; at += n) {
+        n = fp8q_min_u64(t->size_bytes - at, FP8Q_COPY_BYTES);
+        FP8Q_TRY(fp8q_ckpt_read(ckpt, t, at, memory, (size_t)n, err));
+        *crc_out = fp8q_crc32(*crc_out, memory, (size_t)n);
+    }
+    return FP8Q_OK;
+}
+
+/* By the place in the source.  */
+static int compare_pieces(const void *a, const void *b)
+{
+    const struct fp8q_piece *x = *(const struct fp8q_piece *const *)a;
+    const struct fp8q_piece *y = *(const struct fp8q_piece *const *)b;
+    if (x->source != y->source)
+        return x->source < y->source ? -1 : 1;
+    return x->first_row < y->first_row ? -1 : x->first_row > y->first_row;
+}
+
+static int fingerprint_of(const struct fp8q_comparison *c, const struct fp8q_piece *const *pieces,
+                          uint32_t *out, struct fp8q_error *err)
+{
+    const struct fp8q_ckpt *ckpt = c->plan->ckpt;
+    const struct fp8q_piece *const *end = pieces + c->plan->n_pieces;
+    *out = 0;
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        const struct fp8q_tensor *t = &ckpt->tensors[i];
+        uint64_t n_bytes = 0;
+        uint32_t crc = 0;
+        bool all = true;
+        for (; pieces < end && (*pieces)->source == i; pieces++)
+            all = all && add_piece(c, *pieces, &crc, &n_bytes);
+        if (!all || n_bytes != t->size_bytes)
+            FP8Q_TRY(crc_by_reading(ckpt, t, c->workers[0].memory, &crc, err));
+        *out = fp8q_fingerprint_add(*out, t->name, t->dtype, t->shape, t->ndim, crc);
+    }
+    return FP8Q_OK;
+}
+
+/* All of the source is what the manifest says that the output was made of: also the tensors that
+ * the output does not carry.  */
+static int check_fingerprint(struct fp8q_comparison *c, struct fp8q_error *err)
+{
+    uint32_t found, expected;
+    if (!c->same_rules)
+        return FP8Q_OK;
+    const struct fp8q_piece **pieces = fp8q_array(c->plan->n_pieces, sizeof(*pieces));
+    if (!pieces)
+        return fp8q_fail_nomem(err);
+
+    for (size_t i = 0; i < c->plan->n_pieces; i++)
+        pieces[i] = &c->plan->pieces[i];
+    qsort(pieces, c->plan->n_pieces, sizeof(*pieces), compare_pieces);
+    int status = fingerprint_of(c, pieces, &found, err);
+    free(pieces);
+    FP8Q_TRY(status);
+
+    (void)fp8q_parse_crc(
+        fp8q_json_string(fp8q_json_path(c->report->manifest.json, "source.fingerprint"), NULL),
+        &expected);
+    c->fingerprint.n_looked_at = c->plan->ckpt->n_tensors;
+    if (found != expected)
+        fp8q_findings_add(&c->fingerprint, 0, c->plan->ckpt->path,
+                          "fingerprint %08x, made of one with %08x", (unsigned)found,
+                          (unsigned)expected);
+    return FP8Q_OK;
+}
+
 static void count_looked_at(struct fp8q_comparison *c)
 {
     for (size_t i = 0; i < c->plan->n_pieces; i++) {
@@ -227,8 +317,10 @@ static void count_looked_at(struct fp8q_comparison *c)
 /* Which findings become checks: what was not asked is no check.  */
 static int report_all(struct fp8q_comparison *c, int status, struct fp8q_error *err)
 {
-    struct fp8q_findings *all[5];
+    struct fp8q_findings *all[6];
     size_t n = 0;
+    if (c->same_rules)
+        all[n++] = &c->fingerprint;
     all[n++] = &c->kept;
     if (c->same_rules) {
         all[n++] = &c->codes;
@@ -292,8 +384,8 @@ static int open_comparison(struct fp8q_comparison *c, struct fp8q_error *err)
 {
     const struct fp8q_plan *plan = c->plan;
     c->tensors = fp8q_array(plan->n_tensors, sizeof(*c->tensors));
-    c->sums = fp8q_array(plan->n_stripes, sizeof(*c->sums));
-    if (!c->tensors || !c->sums)
+    c->stripes = fp8q_array(plan->n_stripes, sizeof(*c->stripes));
+    if (!c->tensors || !c->stripes)
         return fp8q_fail_nomem(err);
     FP8Q_TRY(open_rounding(c, err));
     FP8Q_TRY(open_workers(c, err));
@@ -327,7 +419,7 @@ static void close_comparison(struct fp8q_comparison *c)
     free(c->gptq);
     free(c->workers);
     free(c->tensors);
-    free(c->sums);
+    free(c->stripes);
 }
 
 static int run_comparison(struct fp8q_comparison *c, struct fp8q_error *err)
@@ -336,6 +428,7 @@ static int run_comparison(struct fp8q_comparison *c, struct fp8q_error *err)
     FP8Q_TRY(fp8q_pool_run(c->options->watch, c->options->threads, c->plan->n_stripes, run_task, c,
                            err));
     count_looked_at(c);
+    FP8Q_TRY(check_fingerprint(c, err));
     return collect_sqnr(c, err);
 }
 
@@ -352,6 +445,9 @@ int fp8q_verify_source(struct fp8q_report *report, const struct fp8q_verify_opti
         .same_rules = report->ours,
         .factor = report->ours ? 1.0f : 2.0f,
         .lock = PTHREAD_MUTEX_INITIALIZER,
+        .fingerprint = {.id = "source-fingerprint",
+                        .status = FP8Q_CHECK_FAIL,
+                        .limit = "the source that the manifest names"},
         .kept = {.id = "kept-identical",
                  .status = FP8Q_CHECK_FAIL,
                  .limit = "tensors left unquantized byte for byte as in the source"},

@@ -6,7 +6,6 @@
 
 #include <string.h>
 
-#include "checkpoint/weights.h"
 #include "format/names.h"
 #include "select/select.h"
 

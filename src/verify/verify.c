@@ -10,8 +10,10 @@
 static int read_manifest(struct fp8q_report *report, struct fp8q_error *err)
 {
     struct fp8q_error found = {0};
-    struct fp8q_findings f = {
-        .id = "manifest", .status = FP8Q_CHECK_FAIL, .limit = "complete, its own CRC-32 right"};
+    struct fp8q_findings f = {.id = "manifest",
+                              .status = FP8Q_CHECK_FAIL,
+                              .limit = "there, complete, its own CRC-32 right",
+                              .n_looked_at = 1};
     int status = fp8q_manifest_read(report->ckpt, &report->manifest, &report->ours, &found);
     if (status == FP8Q_E_NOMEM || status == FP8Q_E_IO) {
         if (err)
@@ -19,37 +21,47 @@ static int read_manifest(struct fp8q_report *report, struct fp8q_error *err)
         return status;
     }
 
-    f.n_looked_at = report->ours;
     if (status != FP8Q_OK) {
         report->ours = false;
         fp8q_findings_add(&f, 0, report->ckpt->path, "%s", found.message);
+    } else if (!report->ours) {
+        f.status = FP8Q_CHECK_WARN;
+        fp8q_findings_add(&f, 0, report->ckpt->path, "no manifest: checksums were not checked");
     }
     return fp8q_report_add(report, &f, err);
 }
 
+/* Every difference is a finding, however many: who reviews a lock wants to see all of it.  */
 static int check_lock(struct fp8q_report *report, const char *path, bool *widened_out,
                       struct fp8q_error *err)
 {
-    struct fp8q_findings added = {.id = "lock",
-                                  .status = FP8Q_CHECK_FAIL,
-                                  .limit = "nothing quantized beyond the lock",
-                                  .n_looked_at = 1};
-    struct fp8q_findings missing = {.id = "lock-missing",
-                                    .status = FP8Q_CHECK_WARN,
-                                    .limit = "all of the lock quantized",
-                                    .n_looked_at = 1};
-    struct fp8q_findings *const all[] = {&added, &missing};
+    static const struct {
+        const char *id, *limit;
+        enum fp8q_check_status status;
+    } checks[FP8Q_LOCK_KINDS] = {
+        [FP8Q_LOCK_ADDED] = {"lock", "nothing quantized beyond the lock", FP8Q_CHECK_FAIL},
+        [FP8Q_LOCK_SCHEME] = {"lock-scheme", "scaled as the lock says", FP8Q_CHECK_FAIL},
+        [FP8Q_LOCK_SHAPE] = {"lock-shape", "of the shape in the lock", FP8Q_CHECK_FAIL},
+        [FP8Q_LOCK_MISSING] = {"lock-missing", "all of the lock quantized", FP8Q_CHECK_WARN}};
+    struct fp8q_findings findings[FP8Q_LOCK_KINDS], *all[FP8Q_LOCK_KINDS];
     struct fp8q_lock_result r;
-    FP8Q_TRY(fp8q_lock_compare(path, report->ckpt, &r, err));
+    int status = fp8q_lock_compare(path, report->ckpt, &r, err);
 
-    *widened_out = r.n_added > 0;
-    if (r.n_added)
-        fp8q_findings_add(&added, 0, r.first_added, "%zu quantized tensors are not in the lock",
-                          r.n_added);
-    if (r.n_missing)
-        fp8q_findings_add(&missing, 0, r.first_missing, "%zu tensors of the lock are not quantized",
-                          r.n_missing);
-    return fp8q_report_add_all(report, FP8Q_OK, all, 2, err);
+    for (size_t k = 0; k < FP8Q_LOCK_KINDS; k++) {
+        all[k] = &findings[k];
+        findings[k] = (struct fp8q_findings){.id = checks[k].id,
+                                             .status = checks[k].status,
+                                             .limit = checks[k].limit,
+                                             .n_looked_at = 1,
+                                             .keeps_all = true};
+    }
+    for (size_t i = 0; i < r.n_items; i++)
+        fp8q_findings_add(&findings[r.items[i].kind], i, r.items[i].name, "%s",
+                          r.items[i].observed);
+
+    *widened_out = r.n_beyond > 0;
+    fp8q_lock_result_reset(&r);
+    return fp8q_report_add_all(report, status, all, FP8Q_LOCK_KINDS, err);
 }
 
 /* The comparison with the source reads every byte of the output, and the checks of these bytes by
@@ -98,14 +110,27 @@ static int judge(const struct fp8q_report *report, const char *path, bool strict
     return FP8Q_OK;
 }
 
-int fp8q_verify(const char *path, const struct fp8q_verify_options *o, struct fp8q_report *report,
-                struct fp8q_warnings *warnings, struct fp8q_error *err)
+/* Opens @path, and keeps what opening warned of in @of_opening too: some of it is a defect in an
+ * output, whether or not the caller wants to hear warnings.  */
+static int open_checkpoint(const char *path, struct fp8q_report *report,
+                           struct fp8q_warnings *of_opening, struct fp8q_warnings *warnings,
+                           struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_ckpt_open(path, &report->ckpt, of_opening, err));
+    for (size_t i = 0; i < of_opening->count; i++)
+        FP8Q_TRY(
+            fp8q_warn(warnings, err, of_opening->items[i].id, "%s", of_opening->items[i].message));
+    return FP8Q_OK;
+}
+
+static int check_all(const char *path, const struct fp8q_verify_options *o,
+                     struct fp8q_report *report, struct fp8q_warnings *of_opening,
+                     struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     bool widened = false;
-    *report = (struct fp8q_report){0};
-    FP8Q_TRY(fp8q_ckpt_open(path, &report->ckpt, warnings, err));
+    FP8Q_TRY(open_checkpoint(path, report, of_opening, warnings, err));
     FP8Q_TRY(read_manifest(report, err));
-    FP8Q_TRY(fp8q_verify_structure(report, warnings, err));
+    FP8Q_TRY(fp8q_verify_structure(report, of_opening, err));
     FP8Q_TRY(fp8q_verify_config(report, err));
     if (report->ours)
         FP8Q_TRY(fp8q_verify_written(report, err));
@@ -117,4 +142,14 @@ int fp8q_verify(const char *path, const struct fp8q_verify_options *o, struct fp
         return fp8q_fail(err, FP8Q_E_POLICY, "lock-widened", "%s: more is quantized than %s allows",
                          path, o->lock_file);
     return judge(report, path, o->strict, err);
+}
+
+int fp8q_verify(const char *path, const struct fp8q_verify_options *o, struct fp8q_report *report,
+                struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    struct fp8q_warnings of_opening = {0};
+    *report = (struct fp8q_report){0};
+    int status = check_all(path, o, report, &of_opening, warnings, err);
+    fp8q_warnings_reset(&of_opening);
+    return status;
 }

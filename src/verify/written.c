@@ -30,26 +30,18 @@ static const char *header_entry(const struct fp8q_json *headers, const struct fp
     return NULL;
 }
 
-static bool is_sidecar(const struct fp8q_ckpt *ckpt, const char *name)
-{
-    if (ckpt->is_dir)
-        return strcmp(name, FP8Q_SIDECAR_NAME) == 0;
-    return fp8q_is_scales_file(name);
-}
-
 static int check_headers(struct fp8q_report *report, struct fp8q_error *err)
 {
     struct fp8q_findings f = {
         .id = "header-crc", .status = FP8Q_CHECK_FAIL, .limit = "each shard's header as written"};
     const struct fp8q_json *headers = fp8q_json_get(report->manifest.json, "headers");
     const struct fp8q_ckpt *ckpt = report->ckpt;
-    size_t n_sidecars = 0;
 
     for (size_t i = 0; i < ckpt->n_shards; i++) {
         const struct fp8q_shard *s = &ckpt->shards[i];
         uint32_t crc;
-        if (is_sidecar(ckpt, s->name) && n_sidecars++ == 0)
-            continue; /* has its own CRC */
+        if (i == report->manifest.shard)
+            continue; /* states its own CRC, which was checked */
         f.n_looked_at++;
         if (!fp8q_parse_crc(header_entry(headers, ckpt, s->name), &crc))
             fp8q_findings_add(&f, i, s->name, "is not in the manifest");
@@ -58,7 +50,7 @@ static int check_headers(struct fp8q_report *report, struct fp8q_error *err)
                               (unsigned)s->header.crc32, (unsigned)crc);
     }
 
-    if (ckpt->is_dir && fp8q_json_count(headers) != f.n_looked_at)
+    if (fp8q_json_count(headers) != f.n_looked_at)
         fp8q_findings_add(&f, ckpt->n_shards, ckpt->path, "%zu shards, the manifest has %zu",
                           (size_t)f.n_looked_at, fp8q_json_count(headers));
     return fp8q_report_add(report, &f, err);
@@ -123,8 +115,15 @@ static int check_config_crcs(struct fp8q_report *report, struct fp8q_error *err)
     const char *part = manifest_string(report, "quantization_config_crc32");
     uint32_t crc;
     int status;
-    if (!whole)
+    if (!whole && !ckpt->config_text)
         return FP8Q_OK;
+    if (!whole)
+        fp8q_findings_add(&config, 0, FP8Q_CONFIG_NAME, "is not in the manifest: it was added");
+    if (!whole || !ckpt->config_text) {
+        if (!ckpt->config_text)
+            fp8q_findings_add(&quant, 0, FP8Q_CONFIG_NAME, "is missing");
+        return fp8q_report_add_all(report, FP8Q_OK, all, 2, err);
+    }
 
     uint32_t now =
         fp8q_config_crc32(fp8q_json_get(ckpt->config, "quantization_config"), err, &status);
@@ -183,11 +182,53 @@ static int check_files(struct fp8q_report *report, struct fp8q_error *err)
     return fp8q_report_add_all(report, status, all, 1, err);
 }
 
+/* ---- files that were added ------------------------------------------------------------------- */
+
+/* By its name, something that a loader may take for a part of the model.  */
+static bool misleads(const char *name)
+{
+    static const char *const endings[] = {".bin", ".pt",      ".pth",        ".gguf",
+                                          ".h5",  ".msgpack", ".index.json", ".py"};
+    static const char *const names[] = {"adapter_config.json",      "hf_quant_config.json",
+                                        "quantization_config.json", "quant_config.json",
+                                        "quantize_config.json",     "recipe.yaml",
+                                        FP8Q_MANIFEST_NAME,         "quant_model_description.json"};
+    for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
+        if (fp8q_ends_with(name, endings[i]))
+            return true;
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Other weights, adapters, a second quantization config: nobody reads them now, but loaders look
+ * for them by name.  */
+static int check_added(struct fp8q_report *report, struct fp8q_error *err)
+{
+    struct fp8q_findings f = {.id = "files-added",
+                              .status = FP8Q_CHECK_WARN,
+                              .limit = "no file that a loader may take beside those written"};
+    const struct fp8q_json *files = fp8q_json_get(report->manifest.json, "files");
+    const struct fp8q_ckpt *ckpt = report->ckpt;
+
+    for (size_t i = 0; ckpt->is_dir && i < ckpt->n_other_files; i++) {
+        const char *name = ckpt->other_files[i];
+        bool is_manifest =
+            report->manifest.shard == SIZE_MAX && strcmp(name, FP8Q_MANIFEST_NAME) == 0;
+        f.n_looked_at++;
+        if (misleads(name) && !is_manifest && !fp8q_json_get(files, name))
+            fp8q_findings_add(&f, i, name, "is not in the manifest: it was added");
+    }
+    return fp8q_report_add(report, &f, err);
+}
+
 int fp8q_verify_written(struct fp8q_report *report, struct fp8q_error *err)
 {
     FP8Q_TRY(check_headers(report, err));
     FP8Q_TRY(check_tensor_set(report, err));
     FP8Q_TRY(check_index(report, err));
     FP8Q_TRY(check_config_crcs(report, err));
-    return check_files(report, err);
+    FP8Q_TRY(check_files(report, err));
+    return check_added(report, err);
 }

@@ -12,7 +12,8 @@ import sys
 
 ID = re.compile(r'"([a-z0-9]+(?:-[a-z0-9]+)*)"')
 # Ids that are not in the sources as words: the page says in prose where they come from.
-EXPLAINED = {"src/commands/cmd_gate.c: fp8q_verdict_name(gate->verdict)", "src/verify/verify.c: c->id (id)"}
+EXPLAINED = {"src/commands/cmd_gate.c: fp8q_verdict_name(gate->verdict)", "src/verify/verify.c: c->id (id)",
+             "src/verify/verify.c: of_opening->items[i].id (id)"}
 EXIT = {"FP8Q_E_MISMATCH": "1", "FP8Q_E_ARG": "2", "FP8Q_E_UNSUPPORTED": "2", "FP8Q_E_IO": "3", "FP8Q_E_FORMAT": "3",
         "FP8Q_E_NOMEM": "3", "FP8Q_E_CANCELLED": "3", "FP8Q_E_POLICY": "4", "FP8Q_E_EVIDENCE": "5", "warning": "-"}
 STATUS = re.compile(r"\bFP8Q_E_[A-Z]+\b")

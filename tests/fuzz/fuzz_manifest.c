@@ -171,7 +171,9 @@ static void read_record(const char *data, size_t size, bool seal)
 
 static void read_lock(const char *data, size_t size)
 {
-    struct fp8q_tensor tensor = {.name = "a.weight", .dtype = FP8Q_F8_E4M3};
+    const uint64_t shape[2] = {0, 3};
+    struct fp8q_tensor tensor = {
+        .name = "a.weight", .dtype = FP8Q_F8_E4M3, .shape = shape, .ndim = 2};
     struct fp8q_ckpt ckpt = {.tensors = &tensor, .n_tensors = 1};
     struct fp8q_lock_result r;
     struct fp8q_error err = {0};
@@ -179,6 +181,7 @@ static void read_lock(const char *data, size_t size)
     char *path = fp8q_join(scratch(), "lock.json");
     int status = fp8q_lock_compare(path, &ckpt, &r, &err);
     FUZZ_REQUIRE(status == FP8Q_OK || (status == FP8Q_E_FORMAT && err.message[0]));
+    fp8q_lock_result_reset(&r);
     free(path);
 }
 
