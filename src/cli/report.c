@@ -75,7 +75,7 @@ static void report_unclassified(struct cli *cli, const struct fp8q_plan *plan)
 static void report_engines(struct cli *cli, const struct fp8q_plan *plan)
 {
     struct fp8q_shown shown;
-    const struct fp8q_family *family = plan->selection.family;
+    const struct fp8q_family *family = &plan->selection.family;
     if (plan->largest_tp >= 64)
         cli_print(cli, "  tensor parallel: up to 64 and more\n");
     else
@@ -100,8 +100,10 @@ void cli_report_plan(struct cli *cli, const struct fp8q_plan *plan)
     const struct fp8q_selection *s = &plan->selection;
     report_tensors(cli, plan);
     if (!plan->options.dequantize)
-        cli_print(cli, "family: %s%s%s%s\n", s->family->name, s->model_type ? " (model_type " : "",
-                  s->model_type ? fp8q_show(&shown, s->model_type) : "", s->model_type ? ")" : "");
+        cli_print(cli, "family: %s%s%s%s\n", s->family.name,
+                  s->family.model_type ? " (model_type " : "",
+                  s->family.model_type ? fp8q_show(&shown, s->family.model_type) : "",
+                  s->family.model_type ? ")" : "");
     report_reasons(cli, plan, true);
     report_reasons(cli, plan, false);
     report_unclassified(cli, plan);
@@ -123,8 +125,8 @@ void cli_report_plan_json(struct cli *cli, const struct fp8q_plan *plan)
     fp8q_jsonw_uint(w, "output", plan->output_bytes);
     fp8q_jsonw_close(w, '}');
     fp8q_jsonw_number(w, "reduction", reduction(plan));
-    fp8q_jsonw_string(w, "family", plan->selection.family->name);
-    fp8q_jsonw_string(w, "model_type", plan->selection.model_type);
+    fp8q_jsonw_string(w, "family", plan->selection.family.name);
+    fp8q_jsonw_string(w, "model_type", plan->selection.family.model_type);
     fp8q_jsonw_uint(w, "peak_memory", plan->peak_memory);
     fp8q_jsonw_uint(w, "largest_tp", plan->largest_tp);
     fp8q_jsonw_open(w, "tensors", '[');

@@ -21,7 +21,7 @@ static void print_tensors(struct cli *cli, const struct fp8q_ckpt *ckpt,
             const struct fp8q_tensor *t = &ckpt->tensors[i];
             cli_print(cli, "%-8s %-18s %10s  %-16s %s\n", fp8q_dtype_name(t->dtype),
                       cli_shape(shape, sizeof(shape), t->shape, t->ndim),
-                      cli_bytes(bytes, t->size_bytes), fp8q_tensor_role(ckpt, in->family, t),
+                      cli_bytes(bytes, t->size_bytes), fp8q_tensor_role(ckpt, &in->family, t),
                       fp8q_show(&shown, t->name));
         }
     for (size_t i = 0; i < in->n_kinds && !cli->verbose; i++) {
@@ -46,7 +46,7 @@ static void write_tensors(struct fp8q_jsonw *w, const struct fp8q_ckpt *ckpt,
             fp8q_jsonw_uint(w, NULL, t->shape[k]);
         fp8q_jsonw_close(w, ']');
         fp8q_jsonw_uint(w, "bytes", t->size_bytes);
-        fp8q_jsonw_string(w, "role", fp8q_tensor_role(ckpt, in->family, t));
+        fp8q_jsonw_string(w, "role", fp8q_tensor_role(ckpt, &in->family, t));
         fp8q_jsonw_string(w, "shard", ckpt->shards[t->shard].name);
         fp8q_jsonw_close(w, '}');
     }
@@ -87,11 +87,11 @@ static int inspect(struct cli *cli, const char *path)
                   ckpt->n_tensors, ckpt->n_shards, ckpt->n_shards == 1 ? "" : "s",
                   cli_bytes(bytes, ckpt->data_bytes), in.bits_per_weight);
         cli_print(cli, "model_type: %s; family: %s\n",
-                  in.model_type ? fp8q_show(&shown, in.model_type) : "none", in.family->name);
+                  in.model_type ? fp8q_show(&shown, in.model_type) : "none", in.family.name);
         cli_print(cli, "quantization: %s\n", fp8q_show(&shown, in.quantization));
         fp8q_jsonw_string(&cli->json, "path", path);
         fp8q_jsonw_string(&cli->json, "model_type", in.model_type);
-        fp8q_jsonw_string(&cli->json, "family", in.family->name);
+        fp8q_jsonw_string(&cli->json, "family", in.family.name);
         fp8q_jsonw_string(&cli->json, "quantization", in.quantization);
         fp8q_jsonw_uint(&cli->json, "bytes", ckpt->data_bytes);
         fp8q_jsonw_number(&cli->json, "bits_per_weight", in.bits_per_weight);

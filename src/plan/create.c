@@ -70,11 +70,9 @@ static int warn_about_head(const struct fp8q_plan *plan, struct fp8q_warnings *w
 
 static int build(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
-    bool known;
-    const char *type;
     FP8Q_TRY(check_options(plan, warnings, err));
     if (plan->options.dequantize) {
-        plan->selection.family = fp8q_family_of(plan->ckpt->config, &type, &known);
+        plan->selection.family = fp8q_family_of(plan->ckpt->config);
         plan->selection.decisions =
             fp8q_array(plan->ckpt->n_tensors, sizeof(*plan->selection.decisions));
         if (!plan->selection.decisions)

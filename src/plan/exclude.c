@@ -173,7 +173,7 @@ static void add_roots(struct fp8q_plan *plan, struct list *list, struct list *ro
         enum fp8q_reason reason = plan->selection.decisions[i].reason;
         bool kept_root =
             reason == FP8Q_WHY_VISION || reason == FP8Q_WHY_PROJECTOR || reason == FP8Q_WHY_ACTION;
-        size_t len = kept_root ? fp8q_root_prefix(plan->selection.family, t->name) : 0;
+        size_t len = kept_root ? fp8q_root_prefix(&plan->selection.family, t->name) : 0;
         if (len == 0)
             continue;
         if (roots->count && strncmp(roots->items[roots->count - 1], t->name, len) == 0 &&
@@ -287,8 +287,10 @@ static void add_regexes(const struct fp8q_plan *plan, const struct list *roots, 
 int fp8q_exclude(struct fp8q_plan *plan, struct fp8q_error *err)
 {
     struct list list = {.err = err}, roots = {.err = err};
-    const char *decoders = plan->selection.family->decoders;
-    list.of_vlm = decoders && strstr(decoders, "model.language_model");
+    const char *decoders = plan->selection.family.decoders;
+    const char *more = plan->selection.family.more_decoders;
+    list.of_vlm = (decoders && strstr(decoders, "model.language_model")) ||
+                  (more && strstr(more, "model.language_model"));
     add(&list, "lm_head", 7, "");
     add_roots(plan, &list, &roots);
     add_kept(plan, &list);

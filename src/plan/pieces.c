@@ -194,7 +194,7 @@ static int add_source(struct builder *b, size_t source)
     if (!d->quantize)
         return add_kept(b, source);
     if (d->reason == FP8Q_WHY_EXPERT_SPLIT ||
-        (t->ndim == 3 && b->plan->selection.family->experts == FP8Q_EXPERTS_SPLIT))
+        (t->ndim == 3 && b->plan->selection.family.experts == FP8Q_EXPERTS_SPLIT))
         return add_split(b, source);
     return add_quantized(b, source, t->name, t->ndim, t->shape, 0,
                          t->ndim == 3 ? t->shape[0] * t->shape[1] : t->shape[0]);

@@ -9,21 +9,76 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "format/names.h"
+#include "select/fused.h"
 
 struct context {
     const struct fp8q_ckpt *ckpt;
     const struct fp8q_select_options *options;
     struct fp8q_selection *selection;
     struct fp8q_warnings *warnings;
+    struct member {
+        size_t tensor;
+        struct fp8q_linear_place place;
+    } * members;
+    size_t n_members;
 };
 
-/* Same group: same linear entry and same leading bytes of the name.  */
-static int compare_group(const struct context *c, size_t a, size_t b)
+/* Where a weight that no table names would stand, by its name alone: what engines fuse is called
+ * the same everywhere.  It matters once --include or --like quantizes one of its siblings.  */
+static bool place_by_name(const char *name, struct fp8q_linear_place *place)
 {
-    const struct fp8q_linear_place *ga = &c->selection->decisions[a].group;
-    const struct fp8q_linear_place *gb = &c->selection->decisions[b].group;
-    size_t n = ga->group_len < gb->group_len ? ga->group_len : gb->group_len;
-    int order = strncmp(c->ckpt->tensors[a].name, c->ckpt->tensors[b].name, n);
+    char last[64];
+    const char *experts = strstr(name, ".experts.");
+    size_t module = fp8q_weight_stem(name), from = module;
+    if (!fp8q_is_weight_name(name))
+        return false;
+
+    *place = (struct fp8q_linear_place){.entry = "experts", .fused = true, .expert = true};
+    if (experts && strspn(experts + 9, "0123456789")) {
+        place->group_len = (size_t)(experts - name) + 9;
+        return true;
+    }
+
+    while (from > 0 && name[from - 1] != '.')
+        from--;
+    if (module - from >= sizeof(last))
+        return false;
+    memcpy(last, name + from, module - from);
+    last[module - from] = '\0';
+    const struct fp8q_fused *fused = fp8q_fused_of_part(last);
+    if (!fused)
+        return false;
+    *place = (struct fp8q_linear_place){
+        .entry = fused->parts[0], .group_len = from, .fused = true, .expert = false};
+    return true;
+}
+
+static int list_members(struct context *c, struct fp8q_error *err)
+{
+    c->members = fp8q_array(c->ckpt->n_tensors, sizeof(*c->members));
+    if (!c->members)
+        return fp8q_fail_nomem(err);
+
+    for (size_t i = 0; i < c->ckpt->n_tensors; i++) {
+        const struct fp8q_decision *d = &c->selection->decisions[i];
+        struct member m = {.tensor = i, .place = d->group};
+        bool is_member =
+            d->linear ? d->group.fused : place_by_name(c->ckpt->tensors[i].name, &m.place);
+        if (is_member)
+            c->members[c->n_members++] = m;
+    }
+
+    return FP8Q_OK;
+}
+
+/* Same group: same linear entry and same leading bytes of the name.  */
+static int compare_group(const struct context *c, const struct member *a, const struct member *b)
+{
+    const struct fp8q_linear_place *ga = &a->place, *gb = &b->place;
+    size_t n = fp8q_min_size(ga->group_len, gb->group_len);
+    int order = strncmp(c->ckpt->tensors[a->tensor].name, c->ckpt->tensors[b->tensor].name, n);
+
     if (order)
         return order;
     if (ga->group_len != gb->group_len)
@@ -33,12 +88,15 @@ static int compare_group(const struct context *c, size_t a, size_t b)
     return ga->entry < gb->entry ? -1 : ga->entry > gb->entry;
 }
 
-static int compare_group_r(const void *a, const void *b, void *context)
+/* Members of one group stay in the order of their names.  */
+static int compare_members(const void *a, const void *b, void *context)
 {
-    return compare_group(context, *(const size_t *)a, *(const size_t *)b);
+    const struct member *x = a, *y = b;
+    int order = compare_group(context, x, y);
+    return order ? order : (x->tensor > y->tensor) - (x->tensor < y->tensor);
 }
 
-/* Groups that stay for the same reason in many layers are one warning.  */
+/* Groups that are left for the same reason in many layers are one warning.  */
 struct split_groups {
     struct {
         const char *entry; /* of the family's linears */
@@ -63,7 +121,7 @@ static void note_split(struct split_groups *split, const char *entry, bool user,
         split->kinds[i].entry = entry;
         split->kinds[i].user = user;
         snprintf(split->kinds[i].first, sizeof(split->kinds[i].first),
-                 "\"%.250s\" stays (%s); engines load it together with \"%.250s\"",
+                 "\"%.250s\" is left unquantized (%s); engines load it together with \"%.250s\"",
                  fp8q_show(&a, cause), why, fp8q_show(&b, kept));
     }
     split->kinds[i].count++;
@@ -79,62 +137,63 @@ static int warn_of_splits(const struct context *c, const struct split_groups *sp
         if (c->options->strict)
             return fp8q_fail(err, FP8Q_E_MISMATCH, "group-split",
                              "%s, so it would split its group%s", split->kinds[i].first, more);
-        FP8Q_TRY(fp8q_warn(c->warnings, err, "group-split", "%s, so the whole group stays%s",
+        FP8Q_TRY(fp8q_warn(c->warnings, err, "group-split", "%s, so the whole group is left%s",
                            split->kinds[i].first, more));
     }
     return FP8Q_OK;
 }
 
-/* Keeps the members @first..@end-1 (indices in @order) whole if one of them must stay.  */
-static void settle_group(const struct context *c, const size_t *order, size_t first, size_t end,
+/* Leaves a group whole if one of its members must be left.  */
+static void settle_group(const struct context *c, const struct member *members, size_t n,
                          struct split_groups *split)
 {
     struct fp8q_decision *d = c->selection->decisions;
     size_t n_quantize = 0, cause = SIZE_MAX;
     bool any_channel = false;
-    for (size_t i = first; i < end; i++) {
-        const struct fp8q_decision *m = &d[order[i]];
+
+    for (size_t i = 0; i < n; i++) {
+        const struct fp8q_decision *m = &d[members[i].tensor];
         n_quantize += m->quantize;
         any_channel |= m->quantize && m->scheme == FP8Q_SCHEME_CHANNEL;
         if (!m->quantize && cause == SIZE_MAX)
-            cause = order[i];
+            cause = members[i].tensor;
     }
-    for (size_t i = first; i < end && any_channel; i++) /* engines want one scheme in a group */
-        d[order[i]].scheme = FP8Q_SCHEME_CHANNEL;
+    for (size_t i = 0; i < n && any_channel; i++) /* engines want one scheme in a group */
+        d[members[i].tensor].scheme = FP8Q_SCHEME_CHANNEL;
     if (n_quantize == 0 || cause == SIZE_MAX)
         return;
 
     bool user = d[cause].reason == FP8Q_WHY_IGNORED;
-    const char *kept = NULL;
-    for (size_t i = first; i < end; i++)
-        if (d[order[i]].quantize) {
-            kept = c->ckpt->tensors[order[i]].name;
-            d[order[i]].quantize = false;
-            d[order[i]].reason = user ? FP8Q_WHY_IGNORED_GROUP : FP8Q_WHY_RAGGED_GROUP;
-        }
-    note_split(split, d[cause].group.entry, user, c->ckpt->tensors[cause].name,
-               fp8q_reason_name(d[cause].reason), kept);
+    const char *left = NULL;
+    for (size_t i = 0; i < n; i++) {
+        struct fp8q_decision *m = &d[members[i].tensor];
+        if (!m->quantize)
+            continue;
+        left = c->ckpt->tensors[members[i].tensor].name;
+        m->quantize = false;
+        m->reason = user ? FP8Q_WHY_IGNORED_GROUP : FP8Q_WHY_RAGGED_GROUP;
+    }
+    note_split(split, members[0].place.entry, user, c->ckpt->tensors[cause].name,
+               fp8q_reason_name(d[cause].reason), left);
 }
 
 int fp8q_groups_settle(const struct fp8q_ckpt *ckpt, const struct fp8q_select_options *options,
                        struct fp8q_selection *selection, struct fp8q_warnings *warnings,
                        struct fp8q_error *err)
 {
-    struct context context = {ckpt, options, selection, warnings}, *c = &context;
-    size_t n = 0;
+    struct context c = {
+        .ckpt = ckpt, .options = options, .selection = selection, .warnings = warnings};
     struct split_groups split = {.n_kinds = 0};
-    size_t *order = fp8q_array(c->ckpt->n_tensors, sizeof(*order));
-    if (!order)
-        return fp8q_fail_nomem(err);
-    for (size_t i = 0; i < c->ckpt->n_tensors; i++)
-        if (c->selection->decisions[i].linear && c->selection->decisions[i].group.fused)
-            order[n++] = i;
-    qsort_r(order, n, sizeof(*order), compare_group_r, c);
-    for (size_t first = 0, end; first < n; first = end) {
-        for (end = first + 1; end < n && compare_group(c, order[first], order[end]) == 0; end++)
-            ;
-        settle_group(c, order, first, end, &split);
+    FP8Q_TRY(list_members(&c, err));
+    qsort_r(c.members, c.n_members, sizeof(*c.members), compare_members, &c);
+
+    for (size_t first = 0, end; first < c.n_members; first = end) {
+        for (end = first + 1; end < c.n_members; end++)
+            if (compare_group(&c, &c.members[first], &c.members[end]) != 0)
+                break;
+        settle_group(&c, &c.members[first], end - first, &split);
     }
-    free(order);
-    return warn_of_splits(c, &split, err);
+
+    free(c.members);
+    return warn_of_splits(&c, &split, err);
 }

@@ -93,15 +93,6 @@ static int list_kinds(const struct fp8q_ckpt *ckpt, struct fp8q_inspection *in,
 
 /* ---- quantization ---------------------------------------------------------------------------- */
 
-/* First tensor with this ending.  */
-static const struct fp8q_tensor *find_ending(const struct fp8q_ckpt *ckpt, const char *end)
-{
-    for (size_t i = 0; i < ckpt->n_tensors; i++)
-        if (fp8q_stem_len(ckpt->tensors[i].name, end))
-            return &ckpt->tensors[i];
-    return NULL;
-}
-
 static const struct fp8q_tensor *find_fp8(const struct fp8q_ckpt *ckpt)
 {
     for (size_t i = 0; i < ckpt->n_tensors; i++)
@@ -130,32 +121,19 @@ static void describe_fp8(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor 
     fp8q_weights_reset(&w);
 }
 
-/* Formats that pack weights, by the tensors that only they have.  */
 static void describe(const struct fp8q_ckpt *ckpt, char *out, size_t cap)
 {
     const struct fp8q_json *q = fp8q_json_get(ckpt->config, "quantization_config");
     const char *method = fp8q_json_string(fp8q_json_get(q, "quant_method"), "");
-    const struct fp8q_tensor *fp8 = find_fp8(ckpt), *qweight = find_ending(ckpt, ".qweight");
-    const struct fp8q_tensor *absmax = find_ending(ckpt, ".absmax");
+    const struct fp8q_tensor *fp8 = find_fp8(ckpt);
+    const char *tensor, *packed = fp8q_packed_format(ckpt, &tensor);
     uint64_t bits = 0;
-    if (fp8) {
+
+    /* What the tensors say goes before what the config says.  */
+    if (packed)
+        snprintf(out, cap, "%s%s", packed, fp8 ? ", beside FP8" : "");
+    else if (fp8)
         describe_fp8(ckpt, fp8, method, out, cap);
-        return;
-    }
-    if (qweight && (find_ending(ckpt, ".g_idx") || strcmp(method, "gptq") == 0))
-        snprintf(out, cap, "GPTQ (packed integers)");
-    else if (qweight)
-        snprintf(out, cap, "AWQ (packed integers)");
-    else if (find_ending(ckpt, ".quant_state.bitsandbytes__nf4") || find_ending(ckpt, "__nf4"))
-        snprintf(out, cap, "bitsandbytes NF4");
-    else if (find_ending(ckpt, ".quant_state.bitsandbytes__fp4") || absmax)
-        snprintf(out, cap, "bitsandbytes 4-bit");
-    else if (find_ending(ckpt, ".SCB"))
-        snprintf(out, cap, "bitsandbytes INT8");
-    else if (find_ending(ckpt, "_blocks") && find_ending(ckpt, "_scales"))
-        snprintf(out, cap, "MXFP4 (blocks of 32 with E8M0 scales)");
-    else if (find_ending(ckpt, ".weight_packed"))
-        snprintf(out, cap, "compressed-tensors (packed)");
     else if (*method && fp8q_json_uint(fp8q_json_get(q, "bits"), &bits))
         snprintf(out, cap, "%.60s, %llu bits (by config.json)", method, (unsigned long long)bits);
     else if (*method)
@@ -184,9 +162,8 @@ const char *fp8q_tensor_role(const struct fp8q_ckpt *ckpt, const struct fp8q_fam
 
 int fp8q_inspect(const struct fp8q_ckpt *ckpt, struct fp8q_inspection *in, struct fp8q_error *err)
 {
-    bool known;
-    *in = (struct fp8q_inspection){0};
-    in->family = fp8q_family_of(ckpt->config, &in->model_type, &known);
+    *in = (struct fp8q_inspection){.family = fp8q_family_of(ckpt->config)};
+    in->model_type = in->family.model_type;
     describe(ckpt, in->quantization, sizeof(in->quantization));
     int status = list_kinds(ckpt, in, err);
     if (status != FP8Q_OK) {

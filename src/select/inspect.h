@@ -22,7 +22,7 @@ struct fp8q_tensor_kind {
 struct fp8q_inspection {
     struct fp8q_tensor_kind *kinds; /* sorted by pattern */
     size_t n_kinds;
-    const struct fp8q_family *family;
+    struct fp8q_family family;
     const char *model_type; /* borrowed from the config, or NULL */
     char quantization[256]; /* "none", "block FP8, fp8 dialect, F32 scales 128x128", ... */
     uint64_t n_weights; /* elements of tensors of two and more dimensions, scales and packed ones

@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/names.h"
 #include "kernel/block.h"
 
-/* From text_config (VLMs), llm_config (InternVL), or the top level.  */
+/* Of the language model's own config, else of the top level.  */
 static uint64_t config_size(const struct fp8q_json *config, const char *key)
 {
-    static const char *const places[] = {"text_config", "llm_config", "language_config"};
     uint64_t value;
-    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++)
-        if (fp8q_json_uint(fp8q_json_get(fp8q_json_get(config, places[i]), key), &value))
-            return value;
+    if (fp8q_json_uint(fp8q_json_get(fp8q_language_config(config), key), &value))
+        return value;
+
     return fp8q_json_uint(fp8q_json_get(config, key), &value) ? value : 0;
 }
 
@@ -28,18 +28,19 @@ struct fp8q_parts_config fp8q_parts_config_of(const struct fp8q_json *config)
                                   .kv_heads = config_size(config, "num_key_value_heads"),
                                   .head_dim = config_size(config, "head_dim"),
                                   .moe_intermediate = config_size(config, "moe_intermediate_size")};
+
     if (!c.kv_heads)
         c.kv_heads = c.heads;
     if (!c.head_dim && c.heads)
         c.head_dim = c.hidden / c.heads;
+
     return c;
 }
 
 static bool last_component_is(const char *name, const char *component)
 {
-    size_t end = strlen(name), len = strlen(component);
-    if (end > 7 && strcmp(name + end - 7, ".weight") == 0)
-        end -= 7;
+    size_t end = fp8q_weight_stem(name), len = strlen(component);
+
     return end >= len && strncmp(name + end - len, component, len) == 0 &&
            (end == len || name[end - len - 1] == '.');
 }
@@ -51,7 +52,9 @@ unsigned fp8q_parts(const struct fp8q_parts_config *c, const char *name, uint64_
         sizes_out[0] = sizes_out[1] = n_rows / 2;
         return n_rows % 2 == 0 ? 2 : 0;
     }
+
     if (last_component_is(name, "qkv_proj") || last_component_is(name, "wqkv")) {
+        /* Sizes that do not add up to the rows are none that this weight was made by.  */
         uint64_t q, kv, all;
         if (!c->head_dim || __builtin_mul_overflow(c->heads, c->head_dim, &q) ||
             __builtin_mul_overflow(c->kv_heads, c->head_dim, &kv) ||
@@ -62,6 +65,7 @@ unsigned fp8q_parts(const struct fp8q_parts_config *c, const char *name, uint64_
         sizes_out[1] = sizes_out[2] = kv;
         return 3;
     }
+
     sizes_out[0] = n_rows;
     return 1;
 }
@@ -70,9 +74,11 @@ bool fp8q_parts_aligned(const struct fp8q_parts_config *c, const char *name, uin
 {
     uint64_t sizes[3];
     unsigned n = fp8q_parts(c, name, n_rows, sizes);
+
     for (unsigned i = 0; i < n; i++)
         if (sizes[i] % FP8Q_BLOCK)
             return false;
+
     return n > 0;
 }
 
@@ -87,7 +93,8 @@ bool fp8q_stack_layout_fits(const struct fp8q_parts_config *c, enum fp8q_experts
     uint64_t rows = gate_up ? 2 * inner : hidden; /* [E, out, in] */
     uint64_t cols = gate_up ? hidden : inner;
     if (rows == cols)
-        return false;                    /* the transposed layout has the same shape */
+        return false; /* the transposed layout has the same shape */
+
     if (experts == FP8Q_EXPERTS_STACKED) /* [E, in, out] on the hub */
         return shape[1] == cols && shape[2] == rows;
     return shape[1] == rows && shape[2] == cols;
@@ -98,10 +105,12 @@ bool fp8q_stack_aligned(enum fp8q_experts experts, const char *name, const uint6
     /* A block must not straddle gate and up, which lie along the output dimension.  */
     bool halves = last_component_is(name, "gate_up_proj");
     uint64_t rows = shape[1], cols = shape[2];
+
     if (halves && experts == FP8Q_EXPERTS_STACKED)
         cols /= 2;
     else if (halves)
         rows /= 2;
+
     return rows % FP8Q_BLOCK == 0 && cols % FP8Q_BLOCK == 0;
 }
 
@@ -110,6 +119,7 @@ const struct fp8q_tensor *fp8q_split_source(const struct fp8q_ckpt *ckpt, const 
     const char *experts = strstr(name, ".experts.");
     if (!experts)
         return NULL;
+
     size_t head = (size_t)(experts - name) + 9;
     size_t digits = strspn(name + head, "0123456789");
     const char *projection = name + head + digits;
@@ -117,6 +127,7 @@ const struct fp8q_tensor *fp8q_split_source(const struct fp8q_ckpt *ckpt, const 
         strcmp(projection, ".gate_proj.weight") == 0 || strcmp(projection, ".up_proj.weight") == 0;
     if (!digits || !(gate_up || strcmp(projection, ".down_proj.weight") == 0))
         return NULL;
+
     return fp8q_ckpt_find_joined(ckpt, name, head, gate_up ? "gate_up_proj" : "down_proj");
 }
 
@@ -126,6 +137,7 @@ bool fp8q_split_in(const struct fp8q_ckpt *ckpt, const char *name)
     bool gate_up = last && strcmp(last, ".gate_up_proj") == 0;
     if (!last || (!gate_up && strcmp(last, ".down_proj") != 0))
         return false;
+
     size_t head = (size_t)(last - name);
     const struct fp8q_tensor *t = fp8q_ckpt_find_joined(
         ckpt, name, head, gate_up ? ".0.gate_proj.weight" : ".0.down_proj.weight");

@@ -8,9 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
+#include "base/text.h"
 #include "format/names.h"
 
-const struct fp8q_tensor *fp8q_scale_owner(const struct fp8q_ckpt *ckpt, const char *name)
+/* ---- scales ---------------------------------------------------------------------------------- */
+
+static const struct fp8q_tensor *owner_of(const struct fp8q_ckpt *ckpt, const char *name,
+                                          bool is_fp8)
 {
     for (size_t i = 0; i < fp8q_n_companions; i++) {
         const struct fp8q_companion *kind = &fp8q_companions[i];
@@ -18,39 +23,208 @@ const struct fp8q_tensor *fp8q_scale_owner(const struct fp8q_ckpt *ckpt, const c
         if (!stem)
             continue;
         const struct fp8q_tensor *t = fp8q_ckpt_find_joined(ckpt, name, stem, kind->owner);
-        if (t && t->dtype == FP8Q_F8_E4M3)
+        if (t && (t->dtype == FP8Q_F8_E4M3) == is_fp8)
             return t;
     }
+
     return NULL;
+}
+
+const struct fp8q_tensor *fp8q_scale_owner(const struct fp8q_ckpt *ckpt, const char *name)
+{
+    return owner_of(ckpt, name, true);
+}
+
+const struct fp8q_tensor *fp8q_stale_owner(const struct fp8q_ckpt *ckpt, const char *name)
+{
+    return owner_of(ckpt, name, false);
+}
+
+/* ---- packed formats -------------------------------------------------------------------------- */
+
+/* First tensor with this ending, and of this type if it is a type.  */
+static const struct fp8q_tensor *find_ending(const struct fp8q_ckpt *ckpt, const char *ending)
+{
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (fp8q_stem_len(ckpt->tensors[i].name, ending))
+            return &ckpt->tensors[i];
+
+    return NULL;
+}
+
+static const struct fp8q_tensor *find_blocks(const struct fp8q_ckpt *ckpt)
+{
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (ckpt->tensors[i].dtype == FP8Q_U8 && fp8q_stem_len(ckpt->tensors[i].name, "_blocks"))
+            return &ckpt->tensors[i];
+
+    return NULL;
+}
+
+/* Integers in place of a weight's values: FP4 or INT4 packed in bytes, INT8.  */
+static const struct fp8q_tensor *find_integer_weight(const struct fp8q_ckpt *ckpt)
+{
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        const struct fp8q_tensor *owner = fp8q_stale_owner(ckpt, ckpt->tensors[i].name);
+        bool is_integer = owner && (owner->dtype == FP8Q_I8 || owner->dtype == FP8Q_U8 ||
+                                    owner->dtype == FP8Q_I32 || owner->dtype == FP8Q_F4);
+        if (is_integer && owner->ndim >= 2)
+            return owner;
+    }
+
+    return NULL;
+}
+
+static const struct fp8q_tensor *find_other_fp8(const struct fp8q_ckpt *ckpt)
+{
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        enum fp8q_dtype dtype = ckpt->tensors[i].dtype;
+        bool is_other = dtype == FP8Q_F8_E4M3FNUZ || dtype == FP8Q_F8_E5M2FNUZ;
+        if (is_other && ckpt->tensors[i].ndim >= 2)
+            return &ckpt->tensors[i];
+    }
+
+    return NULL;
+}
+
+const char *fp8q_packed_format(const struct fp8q_ckpt *ckpt, const char **tensor_out)
+{
+    /* The first row with its mark decides.  @also: a second mark that the format needs.  */
+    static const struct {
+        const char *ending, *also, *name;
+    } kinds[] = {{".qweight", ".g_idx", "GPTQ (packed integers)"},
+                 {".qweight", NULL, "AWQ (packed integers)"},
+                 {".weight_scale_2", NULL, "NVFP4 (packed 4-bit floats, scales of 16 in E4M3)"},
+                 {"__nf4", NULL, "bitsandbytes NF4"},
+                 {"__fp4", NULL, "bitsandbytes 4-bit"},
+                 {".absmax", NULL, "bitsandbytes 4-bit"},
+                 {".SCB", NULL, "bitsandbytes INT8"},
+                 {".weight_packed", NULL, "compressed-tensors (packed)"}};
+    const struct fp8q_json *q = fp8q_json_get(ckpt->config, "quantization_config");
+    const char *method = fp8q_json_string(fp8q_json_get(q, "quant_method"), "");
+    const struct fp8q_tensor *t;
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+        t = find_ending(ckpt, kinds[i].ending);
+        bool is_it = t && (!kinds[i].also || find_ending(ckpt, kinds[i].also) ||
+                           strcmp(method, "gptq") == 0);
+        if (is_it) {
+            *tensor_out = t->name;
+            return kinds[i].name;
+        }
+    }
+
+    const char *name = "MXFP4 (blocks of 32 with E8M0 scales)";
+    t = find_blocks(ckpt);
+    if (!t) {
+        name = "packed FP4, INT4 or INT8 weights";
+        t = find_integer_weight(ckpt);
+    }
+    if (!t) {
+        name = "FP8 of another kind (FNUZ)";
+        t = find_other_fp8(ckpt);
+    }
+    *tensor_out = t ? t->name : NULL;
+    return t ? name : NULL;
+}
+
+/* ---- configs --------------------------------------------------------------------------------- */
+
+static bool is_quantization_key(const char *key)
+{
+    return strcmp(key, "quantization_config") == 0 || strcmp(key, "compression_config") == 0;
+}
+
+/* The first description of a quantization in @object or below.  An empty one says nothing.  */
+static const struct fp8q_json *find_description(const struct fp8q_json *object)
+{
+    for (const struct fp8q_json *m = fp8q_json_first(object); m; m = fp8q_json_next(m)) {
+        const char *key = fp8q_json_key(m);
+        const struct fp8q_json *found = NULL;
+        if (key && is_quantization_key(key) && fp8q_json_is_object(m))
+            found = fp8q_json_count(m) ? m : NULL;
+        else if (fp8q_json_is_object(m) || fp8q_json_is_array(m))
+            found = find_description(m);
+        if (found)
+            return found;
+    }
+
+    return NULL;
+}
+
+struct path_list {
+    char **items;
+    size_t count, cap;
+};
+
+static bool add_path(struct path_list *list, const char *path)
+{
+    char *copy = strdup(path);
+    if (!copy || fp8q_grow(&list->items, list->count, &list->cap, sizeof(copy), NULL) != FP8Q_OK) {
+        free(copy);
+        return false;
+    }
+
+    list->items[list->count++] = copy;
+    return true;
+}
+
+/* Depth is that of a document that passed the JSON gate.  */
+static bool collect(const struct fp8q_json *object, const char *prefix, struct path_list *list)
+{
+    bool ok = true;
+    for (const struct fp8q_json *m = fp8q_json_first(object); m && ok; m = fp8q_json_next(m)) {
+        struct fp8q_text path = {0};
+        fp8q_text_printf(&path, "%s%s", prefix, fp8q_json_key(m));
+        if (path.failed)
+            ok = false;
+        else if (*prefix && is_quantization_key(fp8q_json_key(m)))
+            ok = add_path(list, path.data);
+        else if (fp8q_json_is_object(m)) {
+            fp8q_text_puts(&path, ".");
+            ok = !path.failed && collect(m, path.data, list);
+        }
+        fp8q_text_reset(&path);
+    }
+
+    return ok;
+}
+
+char **fp8q_nested_quantization(const struct fp8q_json *config)
+{
+    struct path_list list = {.items = NULL};
+    bool ok = !fp8q_json_is_object(config) || collect(config, "", &list);
+    ok = ok && fp8q_grow(&list.items, list.count, &list.cap, sizeof(char *), NULL) == FP8Q_OK;
+    if (!ok) {
+        for (size_t i = 0; i < list.count; i++)
+            free(list.items[i]);
+        free(list.items);
+        return NULL;
+    }
+
+    list.items[list.count] = NULL;
+    return list.items;
+}
+
+void fp8q_free_paths(char **paths)
+{
+    for (size_t i = 0; paths && paths[i]; i++)
+        free(paths[i]);
+    free(paths);
 }
 
 bool fp8q_already_quantized(const struct fp8q_ckpt *ckpt, const char **what_out)
 {
-    static const char *const places[] = {"quantization_config", "text_config.quantization_config",
-                                         "compression_config"};
-    *what_out = NULL;
-    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
-        const struct fp8q_json *q = fp8q_json_path(ckpt->config, places[i]);
-        if (fp8q_json_is_object(q)) {
-            *what_out = fp8q_json_string(fp8q_json_get(q, "quant_method"), "quantized");
-            return true;
-        }
+    const struct fp8q_json *q = find_description(ckpt->config);
+    const char *tensor;
+    if (q) {
+        *what_out = fp8q_json_string(fp8q_json_get(q, "quant_method"), "quantized");
+        return true;
     }
-    for (size_t i = 0; i < ckpt->n_tensors; i++) {
-        const struct fp8q_tensor *t = &ckpt->tensors[i];
-        const char *n = t->name;
-        if (t->dtype == FP8Q_F8_E4M3 && t->n_elems > 0)
+
+    *what_out = fp8q_packed_format(ckpt, &tensor);
+    for (size_t i = 0; i < ckpt->n_tensors && !*what_out; i++)
+        if (ckpt->tensors[i].dtype == FP8Q_F8_E4M3 && ckpt->tensors[i].n_elems > 0)
             *what_out = "F8_E4M3 weights";
-        else if (fp8q_stem_len(n, ".qweight"))
-            *what_out = "packed integer weights";
-        else if (fp8q_stem_len(n, ".weight_packed"))
-            *what_out = "packed weights";
-        else if (fp8q_stem_len(n, "_blocks") && t->dtype == FP8Q_U8)
-            *what_out = "MXFP4 blocks";
-        else if (strstr(n, ".weight.absmax") || strstr(n, ".weight.quant_state"))
-            *what_out = "bitsandbytes weights";
-        if (*what_out)
-            return true;
-    }
-    return false;
+    return *what_out != NULL;
 }

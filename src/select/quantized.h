@@ -13,8 +13,22 @@
  * NULL if @name is no scale name or the weight is not there or not F8.  */
 const struct fp8q_tensor *fp8q_scale_owner(const struct fp8q_ckpt *ckpt, const char *name);
 
-/* True for quantization_config in config.json (top level, text_config, compression_config) or
- * FP8/packed weights; *@what_out says which: "fp8", "compressed-tensors", "gptq", ...  */
+/* The same for a scale whose weight is there but in high precision: what an earlier quantization
+ * left behind.  */
+const struct fp8q_tensor *fp8q_stale_owner(const struct fp8q_ckpt *ckpt, const char *name);
+
+/* True for a quantization_config anywhere in config.json, or FP8 or packed weights; *@what_out says
+ * which: "fp8", "compressed-tensors", "gptq", ...  */
 bool fp8q_already_quantized(const struct fp8q_ckpt *ckpt, const char **what_out);
+
+/* A format that packs its weights and is not FP8, by the tensors that only it has: "GPTQ (packed
+ * integers)"; NULL if there is none.  *@tensor_out is the first such tensor.  */
+const char *fp8q_packed_format(const struct fp8q_ckpt *ckpt, const char **tensor_out);
+
+/* Paths of the quantization_config and compression_config members of nested objects
+ * ("text_config.quantization_config"), a NULL behind the last.  Free with
+ * fp8q_free_paths(); NULL without memory.  */
+char **fp8q_nested_quantization(const struct fp8q_json *config);
+void fp8q_free_paths(char **paths);
 
 #endif

@@ -26,6 +26,7 @@ const char *fp8q_reason_name(enum fp8q_reason reason)
         [FP8Q_WHY_UNCLASSIFIED] = "unclassified",
         [FP8Q_WHY_ALREADY_FP8] = "already-fp8",
         [FP8Q_WHY_SCALE] = "scale",
+        [FP8Q_WHY_STALE_SCALE] = "stale-scale",
         [FP8Q_WHY_IGNORED] = "ignored",
         [FP8Q_WHY_IGNORED_GROUP] = "ignored-group",
         [FP8Q_WHY_NOT_LIKE] = "not-in-like",

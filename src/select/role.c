@@ -39,14 +39,18 @@ static bool is_norm(const char *name)
 bool fp8q_role(const struct fp8q_family *family, const char *name, uint32_t ndim,
                enum fp8q_reason *reason_out, bool *tower_out)
 {
-    *tower_out = any(name, family->vision);
+    /* Under a decoder's root a word like "encoder_attn" names a linear, not a tower.  */
+    bool is_root = any(name, family->vision);
+    bool is_word = !fp8q_family_layer(family, name) && fp8q_names_tower(name, strlen(name));
+    *tower_out = is_root || (is_word && ndim >= 2);
+
     /* First match wins, so the order is the rule.  */
     const struct {
         bool is;
         enum fp8q_reason reason;
     } roles[] = {
         {any(name, family->projector), FP8Q_WHY_PROJECTOR},
-        {*tower_out, FP8Q_WHY_VISION},
+        {is_root, FP8Q_WHY_VISION},
         {any(name, family->action), FP8Q_WHY_ACTION},
         {any(name, ROUTERS), FP8Q_WHY_ROUTER},
         {any(name, MTP), FP8Q_WHY_MTP},
@@ -58,28 +62,44 @@ bool fp8q_role(const struct fp8q_family *family, const char *name, uint32_t ndim
         {fp8q_ends_with(name, ".bias") || fp8q_ends_with(name, "_bias"), FP8Q_WHY_BIAS},
         {ndim >= 4, FP8Q_WHY_CONV},
         {ndim < 2, FP8Q_WHY_SMALL},
+        {is_word, FP8Q_WHY_VISION},
     };
+
     for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++)
         if (roles[i].is) {
             *reason_out = roles[i].reason;
             return true;
         }
+
     return false;
+}
+
+/* End of the first component of @name that says tower; 0 if there is none.  */
+static size_t tower_component(const char *name)
+{
+    size_t len = strlen(name);
+
+    for (size_t at = 0; at < len;) {
+        size_t n = strcspn(name + at, ".");
+        if (fp8q_names_tower(name + at, n))
+            return at + n;
+        at += n + 1;
+    }
+
+    return 0;
 }
 
 size_t fp8q_root_prefix(const struct fp8q_family *family, const char *name)
 {
     const char *const lists[] = {family->vision, family->projector, family->action};
+
     for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++) {
         size_t len;
         const char *root = fp8q_has_any_components(name, lists[i], &len);
-        for (const char *at = name; root; at++) {
+        for (const char *at = name; root && at; at = strchr(at, '.') ? strchr(at, '.') + 1 : NULL)
             if (strncmp(at, root, len) == 0 && (at[len] == '.' || at[len] == '\0'))
                 return (size_t)(at - name) + len;
-            at = strchr(at, '.');
-            if (!at)
-                break;
-        }
     }
-    return 0;
+
+    return fp8q_family_layer(family, name) ? 0 : tower_component(name);
 }

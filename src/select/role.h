@@ -14,8 +14,8 @@
 bool fp8q_role(const struct fp8q_family *family, const char *name, uint32_t ndim,
                enum fp8q_reason *reason_out, bool *tower_out);
 
-/* Roots of the family that occur in @name: the dotted prefix up to and with the root
- * ("model.visual").  Length, or 0.  */
+/* Roots of the family that occur in @name, or a component that says tower: the dotted prefix up to
+ * and with the root ("model.visual").  Length, or 0.  */
 size_t fp8q_root_prefix(const struct fp8q_family *family, const char *name);
 
 #endif

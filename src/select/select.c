@@ -1,6 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * select.c - decides keep or quantize for every tensor: role, family, shape, patterns, groups.
+ * select.c - decides for every tensor whether it is quantized.
+ *
+ * How it works.  Each step may only narrow what the step before allowed, but for --include:
+ *
+ *     name          a tower, a norm, a router ...: left (role.c), whatever else holds
+ *     type          integers and what is packed: left
+ *     architecture  a linear of the language model by its tables (families.c): quantized
+ *     shape         sizes that are no multiples of 128: left, or scaled per row (per channel)
+ *     patterns      --include lifts what a rule of names left; --ignore comes last, and wins
+ *     --like        the selection of another checkpoint in place of all this
+ *     groups        what engines load as one matrix is quantized whole or not at all (groups.c)
+ *
+ * What no table names is left and listed: nothing is quantized because of its shape alone.
  */
 #include "select/select.h"
 
@@ -24,39 +36,19 @@ struct context {
     struct fp8q_parts_config parts;
 };
 
-/* The family's answer for stacked 3-D experts; names end without ".weight".  */
-static bool decide_stack(const struct context *c, const struct fp8q_tensor *t,
-                         struct fp8q_decision *d)
+static void leave(struct fp8q_decision *d, enum fp8q_reason reason)
 {
-    size_t layer = fp8q_family_layer(c->selection->family, t->name);
-    const char *rest = t->name + layer;
-    bool gate_up = strcmp(rest, "mlp.experts.gate_up_proj") == 0 ||
-                   strcmp(rest, "feed_forward.experts.gate_up_proj") == 0;
-    bool down = strcmp(rest, "mlp.experts.down_proj") == 0 ||
-                strcmp(rest, "feed_forward.experts.down_proj") == 0;
-    if (!layer || t->ndim != 3 || !(gate_up || down))
-        return false;
-    enum fp8q_experts experts = c->selection->family->experts;
-    d->quantize = experts == FP8Q_EXPERTS_STACKED || experts == FP8Q_EXPERTS_SPLIT;
-    d->reason = !d->quantize                      ? FP8Q_WHY_EXPERTS_UNSUPPORTED
-                : experts == FP8Q_EXPERTS_STACKED ? FP8Q_WHY_EXPERT_STACKED
-                                                  : FP8Q_WHY_EXPERT_SPLIT;
-    d->linear = true;
-    d->group = (struct fp8q_linear_place){.entry = "experts",
-                                          .group_len =
-                                              layer + (size_t)(strstr(rest, "experts.") - rest) + 8,
-                                          .fused = true,
-                                          .expert = true};
-    bool scheme_fits = c->options->scheme == FP8Q_SCHEME_BLOCK || experts != FP8Q_EXPERTS_STACKED;
-    if (d->quantize && !scheme_fits) { /* only blocks have a 3-D scale that engines read */
-        d->quantize = false;
-        d->reason = FP8Q_WHY_EXPERTS_UNSUPPORTED;
-    }
-    if (d->quantize && !fp8q_stack_layout_fits(&c->parts, experts, gate_up, t->shape)) {
-        d->quantize = false;
-        d->reason = FP8Q_WHY_EXPERTS_UNSUPPORTED;
-    }
-    return true;
+    d->quantize = false;
+    d->reason = reason;
+}
+
+/* Whether this program can read the values of a tensor that it would quantize.  */
+static bool has_values(const struct context *c, const struct fp8q_tensor *t)
+{
+    enum fp8q_float from;
+    bool is_fp8 = t->dtype == FP8Q_F8_E4M3;
+
+    return fp8q_float_of(t->dtype, &from) || (is_fp8 && c->options->requantize);
 }
 
 /* Whether the shape lets blocks serve it: the last two sizes and all logical parts multiples of
@@ -65,82 +57,130 @@ static bool is_aligned(const struct context *c, const struct fp8q_tensor *t,
                        const struct fp8q_decision *d)
 {
     if (t->ndim == 3)
-        return fp8q_stack_aligned(c->selection->family->experts, t->name, t->shape);
+        return fp8q_stack_aligned(c->selection->family.experts, t->name, t->shape);
     if (t->shape[0] % FP8Q_BLOCK || t->shape[1] % FP8Q_BLOCK)
         return false;
+
     return !d->linear || fp8q_parts_aligned(&c->parts, t->name, t->shape[0]);
 }
 
-static void keep(struct fp8q_decision *d, enum fp8q_reason reason)
-{
-    d->quantize = false;
-    d->reason = reason;
-}
-
-/* A stack that stays one has a meaning in whole blocks only: its rows may be the inputs, and a
- * block must not reach from one expert into the next.  */
+/* The veto of the shape.  A stack that stays one has a meaning in whole blocks only: its rows may
+ * be the inputs, and a block must not reach from one expert into the next.  */
 static void decide_shape(const struct context *c, const struct fp8q_tensor *t,
                          struct fp8q_decision *d)
 {
-    bool stays_stacked = t->ndim == 3 && c->selection->family->experts == FP8Q_EXPERTS_STACKED;
+    bool stays_stacked = t->ndim == 3 && c->selection->family.experts == FP8Q_EXPERTS_STACKED;
     d->scheme = c->options->scheme;
     if (!d->quantize)
         return;
-    if (d->scheme != FP8Q_SCHEME_BLOCK) {
+
+    if (t->n_elems == 0) {
+        leave(d, FP8Q_WHY_SMALL); /* nothing to scale by, and no engine has such a matrix */
+    } else if (d->scheme != FP8Q_SCHEME_BLOCK) {
         if (stays_stacked)
-            keep(d, FP8Q_WHY_EXPERTS_UNSUPPORTED);
+            leave(d, FP8Q_WHY_EXPERTS_UNSUPPORTED);
     } else if (!is_aligned(c, t, d)) {
         if (c->options->ragged == FP8Q_RAGGED_KEEP || stays_stacked)
-            keep(d, FP8Q_WHY_RAGGED);
+            leave(d, FP8Q_WHY_RAGGED);
         else if (c->options->ragged == FP8Q_RAGGED_CHANNEL)
             d->scheme = FP8Q_SCHEME_CHANNEL;
     }
 }
 
-static int decide(const struct context *c, const struct fp8q_tensor *t, struct fp8q_decision *d,
-                  struct fp8q_error *err)
+/* "mlp.experts.gate_up_proj" behind the layer, or its down_proj; names end without ".weight".  */
+static bool is_stack_name(const char *rest, bool *gate_up_out)
 {
-    enum fp8q_float from;
-    bool is_fp8 = t->dtype == FP8Q_F8_E4M3;
-    *d = (struct fp8q_decision){.reason = FP8Q_WHY_UNCLASSIFIED};
-    if (fp8q_scale_owner(c->ckpt, t->name)) {
-        d->reason = FP8Q_WHY_SCALE;
-        return FP8Q_OK;
+    static const char *const heads[] = {"mlp.experts.", "feed_forward.experts."};
+
+    for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++) {
+        size_t len = strlen(heads[i]);
+        if (strncmp(rest, heads[i], len) != 0)
+            continue;
+        *gate_up_out = strcmp(rest + len, "gate_up_proj") == 0;
+        return *gate_up_out || strcmp(rest + len, "down_proj") == 0;
     }
-    if (fp8q_role(c->selection->family, t->name, t->ndim, &d->reason, &d->tower))
-        return FP8Q_OK;
-    if (is_fp8 && !c->options->requantize) {
-        d->reason = FP8Q_WHY_ALREADY_FP8;
-        return FP8Q_OK;
+
+    return false;
+}
+
+/* The architecture's answer for stacked 3-D experts.  */
+static bool decide_stack(const struct context *c, const struct fp8q_tensor *t,
+                         struct fp8q_decision *d)
+{
+    enum fp8q_experts experts = c->selection->family.experts;
+    size_t layer = fp8q_family_layer(&c->selection->family, t->name);
+    const char *rest = t->name + layer;
+    bool gate_up;
+    if (!layer || t->ndim != 3 || !is_stack_name(rest, &gate_up))
+        return false;
+
+    d->linear = true;
+    d->group =
+        (struct fp8q_linear_place){.entry = "experts",
+                                   .group_len = (size_t)(strrchr(t->name, '.') - t->name) + 1,
+                                   .fused = true,
+                                   .expert = true};
+
+    /* Only blocks have a 3-D scale that engines read.  */
+    bool stays = experts == FP8Q_EXPERTS_STACKED, is_split = experts == FP8Q_EXPERTS_SPLIT;
+    bool scheme_fits = c->options->scheme == FP8Q_SCHEME_BLOCK || is_split;
+    if ((!stays && !is_split) || !scheme_fits ||
+        !fp8q_stack_layout_fits(&c->parts, experts, gate_up, t->shape)) {
+        leave(d, FP8Q_WHY_EXPERTS_UNSUPPORTED);
+        return true;
     }
-    if (!fp8q_float_of(t->dtype, &from) && !is_fp8) {
-        d->reason = FP8Q_WHY_NOT_FLOAT;
-        return FP8Q_OK;
-    }
-    d->reason = FP8Q_WHY_UNCLASSIFIED;
-    if (decide_stack(c, t, d)) {
-        decide_shape(c, t, d);
-        return FP8Q_OK;
-    }
-    if (t->ndim != 2 || !fp8q_is_weight_name(t->name))
+
+    d->quantize = true;
+    d->reason = stays ? FP8Q_WHY_EXPERT_STACKED : FP8Q_WHY_EXPERT_SPLIT;
+    decide_shape(c, t, d);
+    return true;
+}
+
+/* Fills @d->linear and @d->group, whatever type and shape the tensor has: a member that cannot be
+ * quantized holds its group back.  */
+static int place_linear(const struct context *c, const struct fp8q_tensor *t,
+                        struct fp8q_decision *d, struct fp8q_error *err)
+{
+    if (!fp8q_is_weight_name(t->name))
         return FP8Q_OK;
     char *module = strndup(t->name, fp8q_module_len(t->name));
     if (!module)
         return fp8q_fail_nomem(err);
-    d->linear = fp8q_family_linear(c->selection->family, module, &d->group);
+    d->linear = fp8q_family_linear(&c->selection->family, module, &d->group);
     free(module);
-    if (!d->linear)
-        return FP8Q_OK;
-    d->quantize = true;
-    d->reason = d->group.expert ? FP8Q_WHY_EXPERT : FP8Q_WHY_BACKBONE;
-    decide_shape(c, t, d);
+
     return FP8Q_OK;
 }
 
-/* Kept by a rule that --include or --no-default-ignore can lift: a 2-D float weight of a linear. */
-static bool can_be_included(const struct fp8q_tensor *t, const struct fp8q_decision *d)
+static int decide(const struct context *c, const struct fp8q_tensor *t, struct fp8q_decision *d,
+                  struct fp8q_error *err)
 {
-    enum fp8q_float from;
+    *d = (struct fp8q_decision){.reason = FP8Q_WHY_UNCLASSIFIED, .scheme = c->options->scheme};
+    if (fp8q_scale_owner(c->ckpt, t->name)) {
+        d->reason = FP8Q_WHY_SCALE;
+        return FP8Q_OK;
+    }
+
+    FP8Q_TRY(place_linear(c, t, d, err));
+    if (fp8q_role(&c->selection->family, t->name, t->ndim, &d->reason, &d->tower))
+        return FP8Q_OK;
+
+    d->reason = FP8Q_WHY_UNCLASSIFIED;
+    if (!has_values(c, t))
+        d->reason = t->dtype == FP8Q_F8_E4M3 ? FP8Q_WHY_ALREADY_FP8 : FP8Q_WHY_NOT_FLOAT;
+    else if (!decide_stack(c, t, d) && d->linear && t->ndim == 2) {
+        d->quantize = true;
+        d->reason = d->group.expert ? FP8Q_WHY_EXPERT : FP8Q_WHY_BACKBONE;
+        decide_shape(c, t, d);
+    }
+
+    return FP8Q_OK;
+}
+
+/* Left by a rule that --include or --no-default-ignore can lift: a 2-D float weight of a linear. */
+static bool can_be_included(const struct context *c, const struct fp8q_tensor *t,
+                            const struct fp8q_decision *d)
+{
     switch (d->reason) {
     case FP8Q_WHY_NORM:
     case FP8Q_WHY_BIAS:
@@ -151,8 +191,7 @@ static bool can_be_included(const struct fp8q_tensor *t, const struct fp8q_decis
     case FP8Q_WHY_RAGGED:
         return false;
     default:
-        return !d->quantize && t->ndim == 2 && fp8q_is_weight_name(t->name) &&
-               fp8q_float_of(t->dtype, &from);
+        return !d->quantize && t->ndim == 2 && fp8q_is_weight_name(t->name) && has_values(c, t);
     }
 }
 
@@ -169,18 +208,19 @@ static int apply_patterns(const struct context *c, struct fp8q_pattern_set *set,
                           struct fp8q_error *err)
 {
     struct fp8q_selection *s = c->selection;
+
     for (size_t i = 0; i < c->ckpt->n_tensors; i++) {
         const struct fp8q_tensor *t = &c->ckpt->tensors[i];
         struct fp8q_decision *d = &s->decisions[i];
         bool included, ignored;
         FP8Q_TRY(fp8q_pattern_set_match(set, t->name, d, &ignored, &included, err));
-        if ((included || c->options->no_default_ignore) && can_be_included(t, d))
+
+        if ((included || c->options->no_default_ignore) && can_be_included(c, t, d))
             include(c, t, d);
-        if (ignored && d->quantize) {
-            d->quantize = false;
-            d->reason = FP8Q_WHY_IGNORED;
-        }
+        if (ignored && d->quantize)
+            leave(d, FP8Q_WHY_IGNORED);
     }
+
     return FP8Q_OK;
 }
 
@@ -192,6 +232,7 @@ static int refuse_towers(const struct context *c, struct fp8q_error *err)
     for (size_t i = 0; i < c->ckpt->n_tensors; i++)
         if (c->selection->decisions[i].tower && c->selection->decisions[i].quantize && n++ == 0)
             first = c->ckpt->tensors[i].name;
+
     struct fp8q_shown shown;
     if (n == 0 || c->options->allow_tower)
         return FP8Q_OK;
@@ -203,13 +244,13 @@ static int refuse_towers(const struct context *c, struct fp8q_error *err)
 
 /* ---- the same selection as another checkpoint ------------------------------------------------ */
 
-static int apply_like(const struct context *c, struct fp8q_error *err)
+/* Every quantized name of the other checkpoint must be here, perhaps still inside a stack.  */
+static int check_like(const struct context *c, struct fp8q_error *err)
 {
     const struct fp8q_ckpt *like = c->options->like;
-    struct fp8q_selection *s = c->selection;
-    struct fp8q_shown shown;
-    size_t n_like = 0, n_found = 0;
     const char *lacking = NULL;
+    size_t n_like = 0, n_found = 0;
+
     for (size_t i = 0; i < like->n_tensors; i++) {
         const struct fp8q_tensor *t = &like->tensors[i];
         if (t->dtype != FP8Q_F8_E4M3)
@@ -220,22 +261,34 @@ static int apply_like(const struct context *c, struct fp8q_error *err)
         else if (!lacking)
             lacking = t->name;
     }
-    if (lacking)
-        return fp8q_fail(err, FP8Q_E_MISMATCH, "like-lacking",
-                         "%zu of the %zu quantized tensors of --like %s are not in the source, the "
-                         "first is \"%s\"",
-                         n_like - n_found, n_like, like->path, fp8q_show(&shown, lacking));
+
+    struct fp8q_shown shown;
+    if (!lacking)
+        return FP8Q_OK;
+    return fp8q_fail(err, FP8Q_E_MISMATCH, "like-lacking",
+                     "%zu of the %zu quantized tensors of --like %s are not in the source, the "
+                     "first is \"%s\"",
+                     n_like - n_found, n_like, like->path, fp8q_show(&shown, lacking));
+}
+
+static int apply_like(const struct context *c, struct fp8q_error *err)
+{
+    const struct fp8q_ckpt *like = c->options->like;
+    FP8Q_TRY(check_like(c, err));
+
     for (size_t i = 0; i < c->ckpt->n_tensors; i++) {
         const struct fp8q_tensor *t = &c->ckpt->tensors[i];
-        struct fp8q_decision *d = &s->decisions[i];
+        struct fp8q_decision *d = &c->selection->decisions[i];
         const struct fp8q_tensor *other = fp8q_ckpt_find(like, t->name);
         bool wanted = other ? other->dtype == FP8Q_F8_E4M3 : fp8q_split_in(like, t->name);
-        enum fp8q_float from;
+        bool possible = has_values(c, t) && t->ndim == 2 && t->n_elems > 0;
+        struct fp8q_shown shown;
+
+        if (wanted && !d->quantize && !possible)
+            return fp8q_fail(err, FP8Q_E_MISMATCH, "like-impossible",
+                             "\"%s\" is quantized in --like but cannot be here (%s, %u-D)",
+                             fp8q_show(&shown, t->name), fp8q_dtype_name(t->dtype), t->ndim);
         if (wanted && !d->quantize) {
-            if (!fp8q_float_of(t->dtype, &from) || t->ndim != 2)
-                return fp8q_fail(err, FP8Q_E_MISMATCH, "like-impossible",
-                                 "\"%s\" is quantized in --like but cannot be here (%s, %u-D)",
-                                 fp8q_show(&shown, t->name), fp8q_dtype_name(t->dtype), t->ndim);
             d->quantize = true;
             d->scheme = c->options->scheme;
         }
@@ -243,28 +296,161 @@ static int apply_like(const struct context *c, struct fp8q_error *err)
             d->reason = wanted ? FP8Q_WHY_LIKE : FP8Q_WHY_NOT_LIKE;
         d->quantize = d->quantize && wanted;
     }
+
+    return FP8Q_OK;
+}
+
+/* ---- what a source has beside its weights ---------------------------------------------------- */
+
+/* A high-precision conversion of an FP8 checkpoint may still carry the old scales.  Beside a weight
+ * that is quantized anew they would stand twice under one name, or scale it again.  */
+static int drop_stale_scales(const struct context *c, struct fp8q_error *err)
+{
+    const char *first = NULL;
+    size_t n = 0;
+
+    for (size_t i = 0; i < c->ckpt->n_tensors; i++) {
+        struct fp8q_decision *d = &c->selection->decisions[i];
+        const struct fp8q_tensor *owner = fp8q_stale_owner(c->ckpt, c->ckpt->tensors[i].name);
+        if (!owner || !c->selection->decisions[owner - c->ckpt->tensors].quantize)
+            continue;
+        leave(d, FP8Q_WHY_STALE_SCALE);
+        if (n++ == 0)
+            first = c->ckpt->tensors[i].name;
+    }
+
+    struct fp8q_shown shown;
+    if (n == 0)
+        return FP8Q_OK;
+    return fp8q_warn(c->warnings, err, "stale-scale",
+                     "%zu scale%s of an earlier quantization stand%s beside weights in high "
+                     "precision, the first is \"%s\": they are not carried over",
+                     n, n == 1 ? "" : "s", n == 1 ? "s" : "", fp8q_show(&shown, first));
+}
+
+/* Roots of stacks that were taken or passed over, with the tensors below each.  */
+struct roots {
+    struct root {
+        const char *name; /* its first @len bytes */
+        size_t len, count;
+    } items[4];
+    size_t n_items, n_more; /* @n_more tensors lie under further roots */
+};
+
+static void count_root(struct roots *roots, const char *name, size_t len)
+{
+    size_t i = 0;
+    while (i < roots->n_items &&
+           (roots->items[i].len != len || strncmp(roots->items[i].name, name, len) != 0))
+        i++;
+    if (i == sizeof(roots->items) / sizeof(*roots->items)) {
+        roots->n_more++;
+        return;
+    }
+
+    if (i == roots->n_items)
+        roots->items[roots->n_items++] = (struct root){.name = name, .len = len};
+    roots->items[i].count++;
+}
+
+static void show_roots(const struct roots *roots, struct fp8q_text *text)
+{
+    for (size_t i = 0; i < roots->n_items; i++) {
+        const struct root *r = &roots->items[i];
+        struct fp8q_shown shown;
+        const char *name = r->len ? fp8q_show_n(&shown, r->name, r->len) : "(no prefix)";
+        fp8q_text_printf(text, "%s%s (%zu)", i ? ", " : "", name, r->count);
+    }
+    if (roots->n_more)
+        fp8q_text_printf(text, ", and %zu more", roots->n_more);
+}
+
+/* Names the stacks that look like a decoder's but stand under another root, and for an unknown
+ * type those that were taken.  */
+static int warn_about_roots(const struct context *c, struct fp8q_error *err)
+{
+    struct roots taken = {.n_items = 0}, left = {.n_items = 0};
+    for (size_t i = 0; i < c->ckpt->n_tensors; i++) {
+        const struct fp8q_tensor *t = &c->ckpt->tensors[i];
+        const struct fp8q_decision *d = &c->selection->decisions[i];
+        char *module = t->ndim == 2 ? strndup(t->name, fp8q_module_len(t->name)) : NULL;
+        size_t root = module ? fp8q_stack_root(module) : SIZE_MAX;
+        free(module);
+        if (root == SIZE_MAX || !fp8q_is_weight_name(t->name))
+            continue;
+        if (d->quantize)
+            count_root(&taken, t->name, root);
+        else if (!fp8q_family_layer(&c->selection->family, t->name) &&
+                 (d->reason == FP8Q_WHY_UNCLASSIFIED || !c->selection->family.known))
+            count_root(&left, t->name, root);
+    }
+
+    struct fp8q_text text = {0};
+    int status = FP8Q_OK;
+    if (left.n_items) {
+        show_roots(&left, &text);
+        status = fp8q_text_status(&text, err);
+        if (status == FP8Q_OK)
+            status = fp8q_warn(c->warnings, err, "other-stacks",
+                               "layers under roots that are not this architecture's language "
+                               "model are left unquantized: %s; --include PAT adds them",
+                               text.data);
+    }
+    fp8q_text_reset(&text);
+    if (status == FP8Q_OK && taken.n_items && !c->selection->family.known && c->ckpt->config) {
+        show_roots(&taken, &text);
+        status = fp8q_text_status(&text, err);
+        if (status == FP8Q_OK)
+            status = fp8q_warn(c->warnings, err, "general-roots",
+                               "taken for the language model: %s", text.data);
+    }
+    fp8q_text_reset(&text);
+    return status;
+}
+
+static int warn_about_family(const struct context *c, struct fp8q_error *err)
+{
+    const struct fp8q_family *f = &c->selection->family;
+    struct fp8q_shown shown;
+
+    if (f->known && !f->language_known)
+        return fp8q_warn(c->warnings, err, "unknown-language-model",
+                         "the language model's model_type \"%s\" is not known (`fp8q families`): "
+                         "of its layers only linears of usual names are quantized",
+                         fp8q_show(&shown, f->language_type));
+    if (f->known)
+        return FP8Q_OK;
+    if (f->model_type)
+        return fp8q_warn(c->warnings, err, "unknown-family",
+                         "model_type \"%s\" is not known (`fp8q families`): only linears of usual "
+                         "names under the roots of a language model are quantized",
+                         fp8q_show(&shown, f->model_type));
+    if (c->ckpt->config)
+        return fp8q_warn(c->warnings, err, "unknown-family",
+                         "config.json has no model_type: only linears of usual names under the "
+                         "roots of a language model are quantized");
     return FP8Q_OK;
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-static int warn_about_family(const struct context *c, struct fp8q_error *err)
+static int decide_all(const struct context *c, struct fp8q_pattern_set *set, struct fp8q_error *err)
 {
-    const struct fp8q_selection *s = c->selection;
-    struct fp8q_shown shown;
-    if (s->known_family)
-        return FP8Q_OK;
-    if (s->model_type)
-        return fp8q_warn(
-            c->warnings, err, "unknown-family",
-            "model_type \"%s\" is not in the family table (`fp8q families`): only names "
-            "that are plainly a decoder's linears are quantized",
-            fp8q_show(&shown, s->model_type));
-    if (c->ckpt->config)
-        return fp8q_warn(c->warnings, err, "unknown-family",
-                         "config.json has no model_type: only names that are plainly a decoder's "
-                         "linears are quantized");
-    return FP8Q_OK;
+    struct fp8q_selection *s = c->selection;
+    FP8Q_TRY(warn_about_family(c, err));
+    for (size_t i = 0; i < c->ckpt->n_tensors; i++)
+        FP8Q_TRY(decide(c, &c->ckpt->tensors[i], &s->decisions[i], err));
+
+    /* Patterns before groups, so that a group which a pattern splits is settled whole.  */
+    FP8Q_TRY(apply_patterns(c, set, err));
+    FP8Q_TRY(fp8q_pattern_set_lint(set, c->ckpt, s, c->options, c->warnings, err));
+    if (c->options->like)
+        FP8Q_TRY(apply_like(c, err));
+    FP8Q_TRY(fp8q_groups_settle(c->ckpt, c->options, s, c->warnings, err));
+
+    FP8Q_TRY(refuse_towers(c, err));
+    FP8Q_TRY(drop_stale_scales(c, err));
+    return warn_about_roots(c, err);
 }
 
 int fp8q_select(const struct fp8q_ckpt *ckpt, const struct fp8q_select_options *options,
@@ -272,33 +458,24 @@ int fp8q_select(const struct fp8q_ckpt *ckpt, const struct fp8q_select_options *
                 struct fp8q_error *err)
 {
     struct fp8q_selection *s = selection_out;
-    *s = (struct fp8q_selection){0};
-    s->family = fp8q_family_of(ckpt->config, &s->model_type, &s->known_family);
+    *s = (struct fp8q_selection){.family = fp8q_family_of(ckpt->config)};
     s->decisions = fp8q_array(ckpt->n_tensors, sizeof(*s->decisions));
     if (!s->decisions)
         return fp8q_fail_nomem(err);
+
     struct context c = {.ckpt = ckpt, .options = options, .selection = s, .warnings = warnings};
     c.parts = fp8q_parts_config_of(ckpt->config);
-
     struct fp8q_pattern_set *set = NULL;
-    int status = warn_about_family(&c, err);
-    for (size_t i = 0; i < ckpt->n_tensors && status == FP8Q_OK; i++)
-        status = decide(&c, &ckpt->tensors[i], &s->decisions[i], err);
+    int status = fp8q_pattern_set_create(options, &set, err);
     if (status == FP8Q_OK)
-        status = fp8q_pattern_set_create(options, &set, err);
-    if (status == FP8Q_OK)
-        status = apply_patterns(&c, set, err);
-    if (status == FP8Q_OK)
-        status = fp8q_pattern_set_lint(set, ckpt, s, options, warnings, err);
-    if (status == FP8Q_OK)
-        status = options->like ? apply_like(&c, err)
-                               : fp8q_groups_settle(ckpt, options, s, warnings, err);
-    if (status == FP8Q_OK)
-        status = refuse_towers(&c, err);
+        status = decide_all(&c, set, err);
+    fp8q_pattern_set_free(set);
+    if (status != FP8Q_OK) {
+        fp8q_selection_reset(s);
+        return status;
+    }
+
     for (size_t i = 0; i < ckpt->n_tensors; i++)
         s->n_quantize += s->decisions[i].quantize;
-    fp8q_pattern_set_free(set);
-    if (status != FP8Q_OK)
-        fp8q_selection_reset(s);
-    return status;
+    return FP8Q_OK;
 }

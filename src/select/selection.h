@@ -32,9 +32,7 @@ struct fp8q_decision {
 
 struct fp8q_selection {
     struct fp8q_decision *decisions; /* one for each tensor of the checkpoint, same order */
-    const struct fp8q_family *family;
-    const char *model_type; /* borrowed from the config; NULL without one */
-    bool known_family;
+    struct fp8q_family family;       /* borrows from the config */
     size_t n_quantize;
 };
 

@@ -89,9 +89,7 @@ struct lists {
 static int check_modules(struct lists *l, const struct fp8q_ckpt *ckpt, const struct exclusions *e,
                          struct fp8q_error *err)
 {
-    const char *type;
-    bool known;
-    const struct fp8q_family *family = fp8q_family_of(ckpt->config, &type, &known);
+    const struct fp8q_family family = fp8q_family_of(ckpt->config);
 
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
         const struct fp8q_tensor *t = &ckpt->tensors[i];
@@ -106,7 +104,7 @@ static int check_modules(struct lists *l, const struct fp8q_ckpt *ckpt, const st
             if (is_excluded)
                 fp8q_findings_add(&l->quantized, i, t->name,
                                   "is F8_E4M3 and in the exclusion list");
-        } else if (must_be_listed(family, t)) {
+        } else if (must_be_listed(&family, t)) {
             l->listed.n_looked_at++;
             if (!is_excluded)
                 fp8q_findings_add(&l->listed, i, t->name, "is %s and not in the exclusion list",

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * fused.h - which matrices engines load as one, by the last component of their names.
+ */
+#ifndef FP8Q_FUSED_H
+#define FP8Q_FUSED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { FP8Q_MOST_PARTS = 3 };
+
+struct fp8q_fused {
+    const char *parts[FP8Q_MOST_PARTS + 1]; /* NULL behind the last */
+    const char *name;                       /* what engines call the whole; NULL: by its parts */
+    const char *file_name; /* a name that only checkpoints have for the whole, or NULL */
+    bool on_disk;          /* some checkpoints hold the whole in one matrix */
+    bool in_targets;       /* targets of compressed-tensors need the name of the whole too */
+};
+
+/* The row in which @component is a part, or NULL.  */
+const struct fp8q_fused *fp8q_fused_of_part(const char *component);
+/* The row whose whole is called @component in checkpoints, or NULL.  */
+const struct fp8q_fused *fp8q_fused_of_whole(const char *component);
+
+#endif
