@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * replay.c - runs a fuzz target over files and directories (recursively), without libFuzzer.
+ * replay.c - runs a fuzz target over files and directories (recursively), without libFuzzer; and
+ * over COUNT inputs from a fixed generator, the same everywhere, for `random=COUNT`.
  */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,10 +53,27 @@ static size_t run_path(const char *path)
     return n_run;
 }
 
+static size_t run_random(size_t count)
+{
+    enum { LONGEST = 160 };
+    uint64_t state = 20261201;
+    for (size_t i = 0; i < count; i++) {
+        uint8_t bytes[LONGEST];
+        size_t len = 16 + i % (LONGEST - 16);
+        for (size_t k = 0; k < len; k++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            bytes[k] = (uint8_t)(state >> 56);
+        }
+        LLVMFuzzerTestOneInput(bytes, len);
+    }
+    return count;
+}
+
 int main(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
-        size_t n = run_path(argv[i]);
+        bool random = strncmp(argv[i], "random=", 7) == 0;
+        size_t n = random ? run_random(strtoul(argv[i] + 7, NULL, 10)) : run_path(argv[i]);
         printf("%s: %zu inputs\n", argv[i], n);
         if (n == 0)
             return 1;
