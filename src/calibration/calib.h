@@ -25,6 +25,7 @@
 
 #include "model/inputs.h"
 
+#define FP8Q_CALIB_FORMAT "fp8q-calib/1"
 #define FP8Q_HIST_BINS 64
 #define FP8Q_MOMENTS ((size_t)FP8Q_BLOCK * FP8Q_BLOCK) /* floats of one block's second moments */
 
@@ -36,6 +37,9 @@ enum fp8q_calib_array {
     FP8Q_CALIB_HELD,
     FP8Q_CALIB_N_ARRAYS
 };
+
+/* Endings of their tensors: "sum", "sumsq", ...  */
+extern const char *const fp8q_calib_array_names[FP8Q_CALIB_N_ARRAYS];
 
 struct fp8q_calib_site {
     char name[160];

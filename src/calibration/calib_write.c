@@ -10,7 +10,7 @@
 #include "base/dir.h"
 #include "base/io.h"
 #include "base/mem.h"
-#include "calibration/internal.h"
+#include "calibration/calib.h"
 
 struct writer {
     const struct fp8q_calib *calib;

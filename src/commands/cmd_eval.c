@@ -23,6 +23,7 @@ struct state {
     struct fp8q_model source_model, output_model;
     struct fp8q_inputs inputs;
     uint32_t source_print, output_print;
+    struct fp8q_text differences; /* of the two config.json */
     struct fp8q_eval eval;
 };
 
@@ -47,6 +48,12 @@ static int open_both(struct cli *cli, const char *const *paths, const struct arg
     FP8Q_TRY(fp8q_model_open(s->source, &s->source_model, err));
     FP8Q_TRY(fp8q_model_open(s->output, &s->output_model, err));
     FP8Q_TRY(fp8q_model_same(&s->source_model, &s->output_model, err));
+    fp8q_model_differences(&s->source_model, &s->output_model, &s->differences);
+    FP8Q_TRY(fp8q_text_status(&s->differences, err));
+    if (s->differences.len)
+        FP8Q_TRY(fp8q_warn(&cli->warnings, err, "config-differs",
+                           "%s computes something else than its source, by its own config.json: %s",
+                           paths[1], s->differences.data));
     FP8Q_TRY(cli_inputs_open(cli, &args->inputs, s->source, &s->inputs));
     FP8Q_TRY(fp8q_inputs_check(&s->inputs, &s->source_model, err));
     unsigned threads = (unsigned)cli->threads;
@@ -70,6 +77,8 @@ static void write_members(struct fp8q_jsonw *w, const struct args *args, const s
     fp8q_jsonw_string(w, "dataset", s->inputs.dataset);
     fp8q_jsonw_uint(w, "n_samples", s->inputs.n_samples);
     fp8q_jsonw_string(w, "acts", args->acts);
+    fp8q_jsonw_string(w, "acts_served", fp8q_served_name(&s->output_model));
+    fp8q_jsonw_string(w, "config_differences", s->differences.data ? s->differences.data : "");
     fp8q_eval_json(&s->eval, w);
 }
 
@@ -136,9 +145,11 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
     const struct fp8q_eval_figures *f = &e->rows[FP8Q_EVAL_OUTPUT];
     static const char *const names[] = {"output", "  activations only", "  weights only",
                                         "requantized UE8M0"};
-    cli_print(cli, "%llu tokens of %zu samples scored, %llu quantized linears, activations: %s\n",
+    bool served = strcmp(args->acts, "served") == 0;
+    cli_print(cli,
+              "%llu tokens of %zu samples scored, %llu quantized linears, activations: %s%s%s\n",
               (unsigned long long)f->tokens, e->n_samples, (unsigned long long)e->n_quantized,
-              args->acts);
+              args->acts, served ? ", " : "", served ? fp8q_served_name(&s->output_model) : "");
     cli_print(cli,
               "%-18s KLD mean     SE         median     p99        max        top-1 %%     flips   "
               "dlnPPL\n",
@@ -222,6 +233,7 @@ static int cmd_eval(struct cli *cli, int argc, char **argv)
     if (!cli_parse(cli, argc, argv, usage, options, paths, 2, 2, &code))
         return code;
     int status = run(cli, paths, &args, &s);
+    fp8q_text_reset(&s.differences);
     fp8q_eval_reset(&s.eval);
     fp8q_inputs_reset(&s.inputs);
     fp8q_model_reset(&s.source_model);

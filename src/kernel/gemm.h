@@ -30,6 +30,10 @@ struct fp8q_gemm {
     void (*kl_sums)(const float *p, const float *q, size_t n, float shift_p, float shift_q,
                     double sums[3]);
     void (*silu_mul)(float *gate, const float *up, size_t n); /* gate = gate/(1+e^-gate) * up */
+    /* The same with GELU's tanh form: gate = gate * (1 + tanh(u)) / 2, u = sqrt(2/pi) (gate +
+     * 0.044715 gate^3).  */
+    void (*gelu_mul)(float *gate, const float *up, size_t n);
+    void (*soft_cap)(float *x, size_t n, float cap); /* x = cap tanh(x / cap) */
     /* y[r][i] -= a[r] * x[i] for @n_rows rows of @n: one product and one difference, each rounded.
      */
     void (*subtract_outer)(float *y, size_t stride, const float *a, size_t n_rows, const float *x,

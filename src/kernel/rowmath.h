@@ -157,6 +157,43 @@ static void row_silu_mul(float *gate, const float *up, size_t n)
     }
 }
 
+/* (1 + tanh(u)) / 2 = 1 / (1 + e^-2u).  */
+static void row_gelu_mul(float *gate, const float *up, size_t n)
+{
+    const float TWICE_ROOT = 1.59576912f; /* 2 sqrt(2/pi) */
+    float x[LANES], y[LANES], tail_g[LANES], tail_u[LANES];
+    for (size_t i = 0; i < n; i += LANES) {
+        size_t m = n - i < LANES ? n - i : LANES;
+        const float *g = gate + i, *u = up + i;
+        if (m < LANES) {
+            g = short_lanes(tail_g, g, m, 0);
+            u = short_lanes(tail_u, u, m, 0);
+        }
+        for (int l = 0; l < LANES; l++)
+            x[l] = -TWICE_ROOT * (g[l] + 0.044715f * (g[l] * g[l] * g[l]));
+        exp_lanes(y, x);
+        for (int l = 0; l < LANES; l++)
+            y[l] = g[l] / (1.0f + y[l]) * u[l];
+        memcpy(gate + i, y, m * sizeof(*gate));
+    }
+}
+
+/* tanh(u) = 1 - 2 / (1 + e^2u).  */
+static void row_soft_cap(float *data, size_t n, float cap)
+{
+    float x[LANES], y[LANES], tail[LANES];
+    for (size_t i = 0; i < n; i += LANES) {
+        size_t m = n - i < LANES ? n - i : LANES;
+        const float *v = m < LANES ? short_lanes(tail, data + i, m, 0) : data + i;
+        for (int l = 0; l < LANES; l++)
+            x[l] = 2.0f * (v[l] / cap);
+        exp_lanes(y, x);
+        for (int l = 0; l < LANES; l++)
+            y[l] = cap * (1.0f - 2.0f / (1.0f + y[l]));
+        memcpy(data + i, y, m * sizeof(*data));
+    }
+}
+
 static void row_subtract_outer(float *y, size_t stride, const float *a, size_t n_rows,
                                const float *x, size_t n)
 {
@@ -170,6 +207,7 @@ static void row_subtract_outer(float *y, size_t stride, const float *a, size_t n
 
 #define ROWMATH                                                                                    \
     .max = row_max, .dot = row_dot, .exp_sum = row_exp_sum, .kl_sums = row_kl_sums,                \
-    .silu_mul = row_silu_mul, .subtract_outer = row_subtract_outer
+    .silu_mul = row_silu_mul, .gelu_mul = row_gelu_mul, .soft_cap = row_soft_cap,                  \
+    .subtract_outer = row_subtract_outer
 
 #endif

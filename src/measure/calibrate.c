@@ -232,7 +232,8 @@ static int score_targets(struct collector *c, struct fp8q_forward *fw, float *h,
     if (n == 0)
         return FP8Q_OK;
     FP8Q_TRY(fp8q_forward_norm(fw, &branch, n, h, err));
-    FP8Q_TRY(fp8q_head_score(fw, &branch, 1, &h, targets, n, &scores, err));
+    FP8Q_TRY(
+        fp8q_head_score(fw, &(struct fp8q_head_job){&branch, 1, &h, targets, n, &scores}, err));
 
     for (size_t t = 0; t < n; t++)
         c->calib.meta.nll_sum += scores[t].nll;
@@ -409,7 +410,7 @@ static int run_calibrate(struct collector *c, const char *out, bool overwrite,
     c->fw->watch = o->watch;
     c->fw->on_site = on_site;
     c->fw->on_site_ctx = c;
-    FP8Q_TRY(fp8q_groups_run(c->model, c->inputs, max_tokens, run_group, c, err));
+    FP8Q_TRY(fp8q_groups_run(c->model, NULL, c->inputs, max_tokens, run_group, c, err));
 
     fill_meta(c);
     return fp8q_calib_write(&c->calib, out, overwrite, get_array, c, err);
@@ -421,6 +422,7 @@ int fp8q_calibrate(const struct fp8q_model *model, const struct fp8q_inputs *inp
 {
     struct fp8q_forward fw = {0};
     struct collector c = {.model = model, .inputs = inputs, .options = options, .fw = &fw};
+    FP8Q_TRY(fp8q_model_check_dense(model, "calibrate", err));
     FP8Q_TRY(fp8q_inputs_check(inputs, model, err));
 
     int status = run_calibrate(&c, out, overwrite, err);

@@ -53,7 +53,7 @@ static void add_branch(struct run *r, enum fp8q_eval_row row, struct fp8q_branch
 /* Block scales are what engines with power-of-two kernels requantize when they load.  */
 static int add_requantized(struct run *r, const struct fp8q_model *output, struct fp8q_error *err)
 {
-    size_t n = (size_t)output->n_layers * FP8Q_N_LINEARS;
+    size_t n = output->n_slots;
 
     r->requant = fp8q_array(n, sizeof(*r->requant));
     if (!r->requant)
@@ -208,7 +208,8 @@ static int score_rows(struct run *r, size_t n, const int64_t *targets, struct fp
         scores[b] = r->scores[b] + r->done_scored;
         FP8Q_TRY(fp8q_forward_norm(&r->fw, &r->branches[b], n, r->h[b], err));
     }
-    return fp8q_head_score(&r->fw, r->branches, r->n_branches, r->h, targets, n, scores, err);
+    return fp8q_head_score(
+        &r->fw, &(struct fp8q_head_job){r->branches, r->n_branches, r->h, targets, n, scores}, err);
 }
 
 static int score_group(struct run *r, const struct fp8q_group *g, size_t first_sample,
@@ -286,7 +287,7 @@ static int open_results(const struct run *r, struct fp8q_eval *e, struct fp8q_er
     e->n_samples = r->inputs->n_samples;
     e->n_layers = output->n_layers;
     e->n_tokens = r->inputs->n_tokens;
-    for (size_t i = 0; i < (size_t)e->n_layers * FP8Q_N_LINEARS; i++)
+    for (size_t i = 0; i < output->n_slots; i++)
         e->n_quantized += output->scaling[i] != FP8Q_SCALING_NONE;
 
     e->samples = fp8q_array(e->n_samples, sizeof(*e->samples));
@@ -328,7 +329,7 @@ static int run_eval(struct run *r, const struct fp8q_model *source, const struct
                     struct fp8q_eval *eval_out, struct fp8q_error *err)
 {
     FP8Q_TRY(set_up(r, source, output, err));
-    FP8Q_TRY(fp8q_groups_run(source, r->inputs, r->max_tokens, run_group, r, err));
+    FP8Q_TRY(fp8q_groups_run(source, output, r->inputs, r->max_tokens, run_group, r, err));
     return collect(r, eval_out, err);
 }
 

@@ -12,12 +12,14 @@
 /* Tokens of the longest sample.  */
 size_t fp8q_longest_sample(const struct fp8q_inputs *inputs);
 
-/* Calls @run for groups of samples of about @max_tokens tokens each, in order; @first_sample is the
- * index of the group's first one.  Stops at the first failure.  */
+/* Calls @run for groups of samples of about @max_tokens tokens each, in order, made for runs of
+ * @model and (unless NULL) @other; @first_sample is the index of the group's first one.  Stops at
+ * the first failure.  */
 typedef int fp8q_group_fn(void *ctx, const struct fp8q_group *group, size_t first_sample,
                           struct fp8q_error *err);
-int fp8q_groups_run(const struct fp8q_model *model, const struct fp8q_inputs *inputs,
-                    size_t max_tokens, fp8q_group_fn *run, void *ctx, struct fp8q_error *err);
+int fp8q_groups_run(const struct fp8q_model *model, const struct fp8q_model *other,
+                    const struct fp8q_inputs *inputs, size_t max_tokens, fp8q_group_fn *run,
+                    void *ctx, struct fp8q_error *err);
 
 /* ---- sweep ----------------------------------------------------------------------------------- */
 

@@ -179,8 +179,9 @@ static void each_kept(const struct fp8q_sweep *s, const struct fp8q_model *model
         for (uint32_t layer = unit->first_layer; layer <= unit->last_layer; layer++)
             for (int i = 0; i < FP8Q_N_LINEARS; i++) {
                 struct fp8q_name name;
-                if (unit->linears >> i & 1)
-                    each(ctx, fp8q_linear_name(model, layer, (enum fp8q_linear)i, "", &name));
+                enum fp8q_linear linear = (enum fp8q_linear)i;
+                if (unit->linears >> i & 1 && !fp8q_linear_is_rest(model, linear))
+                    each(ctx, fp8q_linear_name(model, layer, linear, "", &name));
             }
     }
 }

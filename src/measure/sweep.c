@@ -60,10 +60,11 @@ static uint64_t bytes_saved(const struct fp8q_model *m, uint32_t layer, uint8_t 
     for (int i = 0; i < FP8Q_N_LINEARS; i++) {
         struct fp8q_name name;
         uint64_t shape[2], scales;
-        if (!(linears >> i & 1))
+        if (!(linears >> i & 1) || fp8q_linear_is_rest(m, (enum fp8q_linear)i))
             continue;
 
         fp8q_linear_shape(m, (enum fp8q_linear)i, shape);
+        shape[0] = fp8q_linear_disk_rows(m, (enum fp8q_linear)i);
         scales = fp8q_ceil_div(shape[0], FP8Q_BLOCK) * fp8q_ceil_div(shape[1], FP8Q_BLOCK) * 4;
         const struct fp8q_tensor *t = fp8q_ckpt_find(
             m->ckpt, fp8q_linear_name(m, layer, (enum fp8q_linear)i, ".weight", &name));
@@ -192,6 +193,8 @@ static int open_run(struct run *r, struct fp8q_error *err)
     const struct fp8q_sweep_options *o = r->job.options;
     uint64_t bytes = o->buffer_bytes ? o->buffer_bytes : (uint64_t)512 << 20;
 
+    FP8Q_TRY(fp8q_model_check_dense(m, "sweep", err));
+
     /* The states count like that many more branches.  */
     r->max_tokens = fp8q_group_tokens(m, in, (m->n_layers + BATCH) / 2 + 1, bytes);
     r->n_flags = (size_t)m->n_layers * FP8Q_N_LINEARS;
@@ -294,7 +297,9 @@ static int run_batch(struct run *r, const struct fp8q_group *g, size_t first_sam
         n = scored_rows(r, g, r->h[i]);
         FP8Q_TRY(fp8q_forward_norm(&r->fw, &branches[i], n, r->h[i], err));
     }
-    FP8Q_TRY(fp8q_head_score(&r->fw, branches, n_units + 1, r->h, r->targets, n, r->scores, err));
+    FP8Q_TRY(fp8q_head_score(
+        &r->fw, &(struct fp8q_head_job){branches, n_units + 1, r->h, r->targets, n, r->scores},
+        err));
 
     for (unsigned i = 0; i < n_units; i++)
         add_scores(r, g, first_sample, first_unit + i, r->scores[1 + i]);
@@ -356,7 +361,7 @@ static int add_up(struct run *r, struct fp8q_error *err)
 static int measure_units(struct run *r, struct fp8q_error *err)
 {
     FP8Q_TRY(open_run(r, err));
-    FP8Q_TRY(fp8q_groups_run(r->job.model, r->job.inputs, r->max_tokens, run_group, r, err));
+    FP8Q_TRY(fp8q_groups_run(r->job.model, NULL, r->job.inputs, r->max_tokens, run_group, r, err));
     return add_up(r, err);
 }
 

@@ -10,39 +10,41 @@
 #ifndef FP8Q_FORWARD_H
 #define FP8Q_FORWARD_H
 
+#include "base/watch.h"
 #include "kernel/gemm.h"
 #include "model/inputs.h"
 
-/* What happens to the input of a quantized linear.  E4M3, amax/448, nearest even, saturating.  */
-enum fp8q_acts {
-    FP8Q_ACTS_NONE,
-    FP8Q_ACTS_SERVED,     /* as engines do: by 128 channels for block scales, else by token */
-    FP8Q_ACTS_BLOCK,      /* per token and 128 channels */
-    FP8Q_ACTS_BLOCK_POW2, /* the same with the power of two not below amax/448 */
-    FP8Q_ACTS_TOKEN       /* per token */
-};
-
 struct fp8q_branch {
-    const struct fp8q_model *model;
+    const struct fp8q_model *model; /* weights, and everything that its config.json says */
     enum fp8q_acts acts;
     /* Linears that are F8 here get quantized activations; NULL: in @model.  */
     const struct fp8q_model *acts_like;
-    /* Weights to round to 128x128 blocks of FP8 after reading, [layer * FP8Q_N_LINEARS + linear];
-     * NULL: none.  They get quantized activations too.  */
+    /* Weights to round to 128x128 blocks of FP8 after reading, by slot; NULL: none.  They get
+     * quantized activations too.  */
     const bool *round;
     enum fp8q_scale_fmt round_fmt;
 };
+
+/* Rotation of a group's tokens by one model's rotary embeddings: cos and sin of ropes[i],
+ * [n_tokens][dim/2].  */
+struct fp8q_rotary {
+    const struct fp8q_model *model;
+    float *cos[2], *sin[2];
+};
+#define FP8Q_MAX_MODELS 4
 
 /* Samples that run together, one after another in every array of [n_tokens][...].  */
 struct fp8q_group {
     const struct fp8q_sample *samples;
     size_t n_samples, n_tokens, max_sample;
-    size_t *first;    /* token where each sample begins; owned */
-    float *cos, *sin; /* [n_tokens][head_dim/2]; owned */
+    size_t *first;                              /* token where each sample begins; owned */
+    struct fp8q_rotary rotary[FP8Q_MAX_MODELS]; /* by model; owned */
+    unsigned n_models;
 };
 
 struct fp8q_forward;
-/* Called with the input of each site, [n_tokens][width]; @x is borrowed.  */
+/* Called with the input of each site, [n_tokens][width]; @x is borrowed.  Not called for
+ * experts.  */
 typedef int fp8q_site_fn(void *ctx, struct fp8q_forward *fw, const struct fp8q_group *group,
                          uint32_t layer, enum fp8q_site_kind site, const float *x, size_t width,
                          struct fp8q_error *err);
@@ -57,6 +59,7 @@ struct fp8q_forward {
     size_t max_tokens;
     /* buffers, owned */
     float *x, *q, *k, *v, *att, *gate, *up, *packed;
+    float *routed;              /* mixtures: a token's rows for one expert, and what it gave */
     float *workers;             /* one area a thread: see worker_floats */
     size_t worker_floats, wide; /* @wide: the widest input of a linear */
 };
@@ -68,10 +71,18 @@ int fp8q_forward_open(struct fp8q_forward *fw_out, const struct fp8q_model *mode
                       size_t max_sample, struct fp8q_error *err);
 void fp8q_forward_close(struct fp8q_forward *fw);
 
+/* Floats of a worker's memory that attention takes for samples of at most @max_sample tokens.  */
+size_t fp8q_attention_floats(const struct fp8q_gemm *gemm, const struct fp8q_model *model,
+                             size_t max_sample);
+
 /* How many samples from @first on fit in one group of @max_tokens (at least one).  */
 size_t fp8q_group_size(const struct fp8q_inputs *inputs, size_t first, size_t max_tokens);
+/* A group for runs of @model; more models of the same sizes are added by the second.  On failure
+ * of the first *@group_out is zeroed; else fp8q_group_close() it.  */
 int fp8q_group_open(struct fp8q_group *group_out, const struct fp8q_model *model,
                     const struct fp8q_sample *samples, size_t n_samples, struct fp8q_error *err);
+int fp8q_group_add(struct fp8q_group *group, const struct fp8q_model *model,
+                   struct fp8q_error *err);
 void fp8q_group_close(struct fp8q_group *group);
 
 /* Tokens for groups whose buffers, with @n_branches hidden states, stay near @bytes; and at least
@@ -82,7 +93,7 @@ size_t fp8q_group_tokens(const struct fp8q_model *model, const struct fp8q_input
 /* h [n_tokens][hidden]: embeddings of the group.  */
 int fp8q_forward_embed(struct fp8q_forward *fw, const struct fp8q_branch *branch,
                        const struct fp8q_group *group, float *h, struct fp8q_error *err);
-/* One layer, in place.  */
+/* One layer, in place.  The branch's model must be one of the group's.  */
 int fp8q_forward_layer(struct fp8q_forward *fw, const struct fp8q_branch *branch,
                        const struct fp8q_group *group, uint32_t layer, float *h,
                        struct fp8q_error *err);
@@ -90,41 +101,44 @@ int fp8q_forward_layer(struct fp8q_forward *fw, const struct fp8q_branch *branch
 int fp8q_forward_norm(struct fp8q_forward *fw, const struct fp8q_branch *branch, size_t n_tokens,
                       float *h, struct fp8q_error *err);
 
+/* How the input of one product is quantized.  */
+struct fp8q_act_format {
+    enum fp8q_acts acts; /* never SERVED */
+    float scale;         /* with FP8Q_ACTS_STATIC */
+};
+/* That of the linear of @slot in this branch; and of the output head.  */
+struct fp8q_act_format fp8q_branch_acts(const struct fp8q_branch *branch, size_t slot);
+struct fp8q_act_format fp8q_branch_head_acts(const struct fp8q_branch *branch);
+/* Quantizes one token's activations in place; @codes has room for @n bytes.  False if one is NaN or
+ * Inf.  */
+bool fp8q_quantize_acts(const struct fp8q_kernel *kernel, struct fp8q_act_format format, float *x,
+                        size_t n, uint8_t *codes);
+
 /* One matrix product of the layer: out[t][j] = sum x[t][k] w[first_row + j][k] + bias[j].  */
 struct fp8q_product {
     struct fp8q_weights weights;
-    uint64_t first_row, n_rows; /* part of the weight's rows; @first_row is a multiple of 128 */
+    uint64_t first_row, n_rows; /* part of the weight's rows */
     float *out;
-    size_t stride;       /* of @out */
-    float *bias;         /* NULL or n_rows values; owned by whoever made it */
-    enum fp8q_acts acts; /* never SERVED */
+    size_t stride; /* of @out */
+    float *bias;   /* NULL or n_rows values; owned by whoever made it */
+    struct fp8q_act_format format;
     bool round;
     enum fp8q_scale_fmt round_fmt;
 };
-/* All products of one input, each activation format packed once.  @packed: room for
- * fp8q_packed_a(n_tokens, width).  */
-int fp8q_products_run(struct fp8q_forward *fw, const float *x, size_t n_tokens, size_t width,
+/* All products of one input of @n_tokens rows, each activation format packed once.  */
+int fp8q_products_run(struct fp8q_forward *fw, const float *x, size_t n_tokens,
                       struct fp8q_product *products, size_t n_products, struct fp8q_error *err);
+
 /* The two halves of it, for inputs that stay packed while many parts of a weight pass.  */
+struct fp8q_packed {
+    const float *packed; /* fp8q_packed_a(n_tokens, width) floats */
+    size_t n_tokens;
+    struct fp8q_act_format format;
+};
 int fp8q_products_pack(struct fp8q_forward *fw, const float *x, size_t n_tokens, size_t width,
-                       enum fp8q_acts acts, float *packed, struct fp8q_error *err);
-int fp8q_products_packed(struct fp8q_forward *fw, const float *packed, size_t n_tokens,
-                         enum fp8q_acts acts, struct fp8q_product *products, size_t n_products,
-                         struct fp8q_error *err);
-/* Activation format of a linear in this branch (never SERVED); @head: of the output head.  */
-enum fp8q_acts fp8q_branch_acts(const struct fp8q_branch *branch, uint32_t layer,
-                                enum fp8q_linear linear);
-enum fp8q_acts fp8q_branch_head_acts(const struct fp8q_branch *branch);
-
-/* Quantizes one token's activations in place; @codes has room for @n bytes.  False if one is NaN or
- * Inf.  */
-bool fp8q_quantize_acts(const struct fp8q_kernel *kernel, enum fp8q_acts acts, float *x, size_t n,
-                        uint8_t *codes);
-
-/* attention.c: q [T][heads*dim], k and v [T][kv*dim] after rotation -> att [T][heads*dim].  */
-int fp8q_attention(struct fp8q_forward *fw, const struct fp8q_model *model,
-                   const struct fp8q_group *group, uint64_t window, struct fp8q_error *err);
-size_t fp8q_attention_floats(const struct fp8q_gemm *gemm, const struct fp8q_model *model,
-                             size_t max_sample);
+                       struct fp8q_act_format format, float *packed, struct fp8q_error *err);
+/* Those of @products that want @packed's format.  */
+int fp8q_products_packed(struct fp8q_forward *fw, const struct fp8q_packed *packed,
+                         struct fp8q_product *products, size_t n_products, struct fp8q_error *err);
 
 #endif

@@ -26,6 +26,7 @@ struct running {
 
 struct pass {
     struct fp8q_forward *fw;
+    const struct fp8q_branch *branches;
     unsigned n_branches;
     const int64_t *targets;
     size_t n_tokens;
@@ -43,6 +44,7 @@ static void update_max(struct running *r, const float *z, size_t n, float tile_m
         return;
     if (!with_second && !(tile_max > r->max))
         return;
+
     float old = r->max;
     for (size_t i = 0; i < n; i++) {
         if (z[i] > r->max) {
@@ -55,23 +57,40 @@ static void update_max(struct running *r, const float *z, size_t n, float tile_m
             r->second = z[i];
         }
     }
+
     if (r->max > old && r->sum > 0)
         r->sum *= exp((double)old - (double)r->max);
+}
+
+/* What lies between the product and the logit: Granite's factor, Gemma 2's cap.  */
+static void bend(const struct pass *p, unsigned branch, float *z)
+{
+    const struct fp8q_model *m = p->branches[branch].model;
+    for (uint64_t i = 0; i < p->n && m->logit_scale != 1.0f; i++)
+        z[i] *= m->logit_scale;
+    if (m->logit_cap > 0)
+        p->fw->gemm->soft_cap(z, (size_t)p->n, m->logit_cap);
 }
 
 static void update_token(const struct pass *p, size_t t)
 {
     const struct fp8q_gemm *g = p->fw->gemm;
     size_t n = (size_t)p->n;
+    for (unsigned b = 0; b < p->n_branches; b++)
+        bend(p, b, p->logits[b] + t * TILE);
+
     const float *z = p->logits[0] + t * TILE;
     struct running *ref = &p->running[0][t];
     float old = ref->max;
     update_max(ref, z, n, g->max(z, n), p->first, true);
     double shrink = ref->max > old && old > -INFINITY ? exp((double)old - (double)ref->max) : 1.0;
+
     int64_t target = p->targets[t] - (int64_t)p->first;
     bool here = p->targets[t] >= 0 && target >= 0 && target < (int64_t)n;
     if (here)
         ref->target = z[target];
+
+    /* The sum of the reference comes with the first other branch, or by itself where it is alone. */
     for (unsigned b = p->n_branches > 1 ? 1 : 0; b < p->n_branches; b++) {
         const float *y = p->logits[b] + t * TILE;
         struct running *r = &p->running[b][t];
@@ -105,6 +124,7 @@ static int finish(const struct pass *p, struct fp8q_token_score *const *scores, 
 {
     for (size_t t = 0; t < p->n_tokens; t++) {
         const struct running *ref = &p->running[0][t];
+
         double z = (double)ref->max + log(ref->sum);
         for (unsigned b = 0; b < p->n_branches; b++) {
             const struct running *r = &p->running[b][t];
@@ -112,6 +132,7 @@ static int finish(const struct pass *p, struct fp8q_token_score *const *scores, 
             struct fp8q_token_score *s = &scores[b][at + t];
             s->nll = p->targets[t] >= 0 ? y - (double)r->target : 0.0;
             s->kld = b > 0 ? r->cross / ref->sum - z + y : 0.0;
+
             s->margin = (double)ref->max - (double)ref->second;
             s->top = r->top;
             if (s->kld < 0) /* rounding, where the two are all but equal */
@@ -124,11 +145,29 @@ static int finish(const struct pass *p, struct fp8q_token_score *const *scores, 
     return FP8Q_OK;
 }
 
-static int run_pass(struct pass *p, const struct fp8q_branch *branches,
-                    struct fp8q_weights *weights, float *const *h, size_t at,
+/* One tile of the vocabulary: the logits of each branch.  */
+static int tile_logits(const struct pass *p, const struct fp8q_weights *weights,
+                       struct fp8q_error *err)
+{
+    for (unsigned b = 0; b < p->n_branches; b++) {
+        struct fp8q_packed packed = {p->packed[b], p->n_tokens,
+                                     fp8q_branch_head_acts(&p->branches[b])};
+        struct fp8q_product product = {.weights = weights[b],
+                                       .first_row = p->first,
+                                       .n_rows = p->n,
+                                       .out = p->logits[b],
+                                       .stride = TILE,
+                                       .format = packed.format};
+        FP8Q_TRY(fp8q_products_packed(p->fw, &packed, &product, 1, err));
+    }
+    return FP8Q_OK;
+}
+
+static int run_pass(struct pass *p, const struct fp8q_weights *weights, float *const *h, size_t at,
                     struct fp8q_error *err)
 {
     struct fp8q_forward *fw = p->fw;
+    const struct fp8q_branch *branches = p->branches;
     size_t hidden = (size_t)branches[0].model->hidden;
     for (unsigned b = 0; b < p->n_branches; b++) {
         FP8Q_TRY(fp8q_products_pack(fw, h[b] + at * hidden, p->n_tokens, hidden,
@@ -136,20 +175,12 @@ static int run_pass(struct pass *p, const struct fp8q_branch *branches,
         for (size_t t = 0; t < p->n_tokens; t++)
             p->running[b][t] = (struct running){.max = -INFINITY, .second = -INFINITY};
     }
+
     uint64_t vocab = branches[0].model->vocab;
+    uint64_t tasks = fp8q_ceil_div(p->n_tokens, TOKENS_A_TASK);
     for (p->first = 0; p->first < vocab; p->first += p->n) {
-        p->n = vocab - p->first < TILE ? vocab - p->first : TILE;
-        for (unsigned b = 0; b < p->n_branches; b++) {
-            struct fp8q_product product = {.weights = weights[b],
-                                           .first_row = p->first,
-                                           .n_rows = p->n,
-                                           .out = p->logits[b],
-                                           .stride = TILE,
-                                           .acts = fp8q_branch_head_acts(&branches[b])};
-            FP8Q_TRY(fp8q_products_packed(fw, p->packed[b], p->n_tokens, product.acts, &product, 1,
-                                          err));
-        }
-        uint64_t tasks = (p->n_tokens + TOKENS_A_TASK - 1) / TOKENS_A_TASK;
+        p->n = fp8q_min_u64(vocab - p->first, TILE);
+        FP8Q_TRY(tile_logits(p, weights, err));
         FP8Q_TRY(fp8q_pool_run(fw->watch, fw->n_threads, tasks, update_task, p, err));
     }
     return FP8Q_OK;
@@ -166,6 +197,7 @@ static bool allocate(struct pass *p, struct fp8q_weights **weights_out, size_t n
     p->running = fp8q_array(n, sizeof(*p->running));
     if (!*weights_out || !p->packed || !p->logits || !p->running)
         return false;
+
     for (unsigned b = 0; b < n; b++) {
         p->packed[b] = fp8q_array(fp8q_packed_a(p->fw->gemm, n_tokens, hidden), sizeof(float));
         p->logits[b] = fp8q_array(n_tokens * TILE, sizeof(float));
@@ -193,26 +225,33 @@ static void release(struct pass *p, struct fp8q_weights *weights)
     free(p->running);
 }
 
-int fp8q_head_score(struct fp8q_forward *fw, const struct fp8q_branch *branches,
-                    unsigned n_branches, float *const *h, const int64_t *targets, size_t n_tokens,
-                    struct fp8q_token_score *const *scores_out, struct fp8q_error *err)
+static int score_all(struct pass *p, struct fp8q_weights *weights, size_t most,
+                     const struct fp8q_head_job *job, struct fp8q_error *err)
 {
-    struct pass p = {.fw = fw, .n_branches = n_branches};
-    struct fp8q_weights *weights = NULL;
-    size_t most = n_tokens < TOKENS_A_PASS ? n_tokens : TOKENS_A_PASS;
-    int status = allocate(&p, &weights, most, (size_t)branches[0].model->hidden)
-                     ? FP8Q_OK
-                     : fp8q_fail_nomem(err);
-    for (unsigned b = 0; b < n_branches && status == FP8Q_OK; b++)
-        status = fp8q_weights_open(branches[b].model->ckpt, branches[b].model->head_name,
-                                   &weights[b], err);
-    for (size_t at = 0; at < n_tokens && status == FP8Q_OK; at += p.n_tokens) {
-        p.n_tokens = n_tokens - at < most ? n_tokens - at : most;
-        p.targets = targets + at;
-        status = run_pass(&p, branches, weights, h, at, err);
-        if (status == FP8Q_OK)
-            status = finish(&p, scores_out, at, err);
+    for (unsigned b = 0; b < p->n_branches; b++)
+        FP8Q_TRY(fp8q_weights_open(p->branches[b].model->ckpt, p->branches[b].model->head_name,
+                                   &weights[b], err));
+
+    for (size_t at = 0; at < job->n_tokens; at += p->n_tokens) {
+        p->n_tokens = fp8q_min_size(job->n_tokens - at, most);
+        p->targets = job->targets + at;
+        FP8Q_TRY(run_pass(p, weights, job->h, at, err));
+        FP8Q_TRY(finish(p, job->scores_out, at, err));
     }
+    return FP8Q_OK;
+}
+
+int fp8q_head_score(struct fp8q_forward *fw, const struct fp8q_head_job *job,
+                    struct fp8q_error *err)
+{
+    struct pass p = {.fw = fw, .branches = job->branches, .n_branches = job->n_branches};
+    struct fp8q_weights *weights = NULL;
+    size_t most = fp8q_min_size(job->n_tokens, TOKENS_A_PASS);
+    int status;
+    if (allocate(&p, &weights, most, (size_t)job->branches[0].model->hidden))
+        status = score_all(&p, weights, most, job, err);
+    else
+        status = fp8q_fail_nomem(err);
     release(&p, weights);
     return status;
 }

@@ -18,12 +18,18 @@ struct fp8q_token_score {
     uint32_t top;  /* first choice */
 };
 
-/* @h[b] [n_tokens][hidden]: hidden states of branch b after the final norm; branch 0 is the
- * reference.
- * @targets: token to predict or -1.  @scores_out[b] has room for @n_tokens.  FP8Q_E_FORMAT
- * "not-finite" if a logit is NaN or infinite.  */
-int fp8q_head_score(struct fp8q_forward *fw, const struct fp8q_branch *branches,
-                    unsigned n_branches, float *const *h, const int64_t *targets, size_t n_tokens,
-                    struct fp8q_token_score *const *scores_out, struct fp8q_error *err);
+/* Hidden states to score; everything is borrowed.  */
+struct fp8q_head_job {
+    const struct fp8q_branch *branches; /* the first is the reference */
+    unsigned n_branches;
+    float *const *h;        /* h[b] [n_tokens][hidden]: of branch b after the final norm */
+    const int64_t *targets; /* token to predict, or -1 */
+    size_t n_tokens;
+    struct fp8q_token_score *const *scores_out; /* [b] has room for n_tokens */
+};
+
+/* FP8Q_E_FORMAT "not-finite" if a logit is NaN or infinite.  */
+int fp8q_head_score(struct fp8q_forward *fw, const struct fp8q_head_job *job,
+                    struct fp8q_error *err);
 
 #endif

@@ -5,7 +5,8 @@
  *
  * In `*.inputs.safetensors`, for samples i = 0, 1, ...: `i.input_ids` I32/I64 [T] or
  * `i.inputs_embeds` BF16/F16/F32 [T,H]; optional `i.position_ids` I32/I64 [T] or [3,T],
- * `i.loss_mask` U8/BOOL [T], `i.labels` I32/I64 [T], `i.modality` U8 [T].  Labels and masks are
+ * `i.loss_mask` U8/BOOL [T], `i.labels` I32/I64 [T], `i.modality` U8 [T], `i.prefix_len` I32/I64
+ * [1]: so many tokens at the front see one another in both directions (PaliGemma).  Labels and masks are
  * aligned with the tokens: position t predicts label t+1 (by default id t+1) and is scored unless
  * mask t+1 is 0; a negative label has no NLL.
  */
@@ -16,15 +17,29 @@
 
 #define FP8Q_MODALITIES 8 /* 0 text, 1 vision, 2 action or state; the rest is free */
 
+/* Tensors of a sample, and their names behind "i.".  */
+enum fp8q_input {
+    FP8Q_INPUT_IDS,
+    FP8Q_INPUT_EMBEDS,
+    FP8Q_INPUT_POSITIONS,
+    FP8Q_INPUT_LOSS_MASK,
+    FP8Q_INPUT_LABELS,
+    FP8Q_INPUT_MODALITY,
+    FP8Q_INPUT_PREFIX,
+    FP8Q_N_INPUTS
+};
+extern const char *const fp8q_input_names[FP8Q_N_INPUTS];
+
 struct fp8q_sample {
     size_t n_tokens;
     int64_t *ids;       /* NULL: embeddings only */
     float *embeds;      /* [n_tokens][hidden], NULL: look the ids up */
     int64_t *positions; /* [position_rows][n_tokens], NULL: 0, 1, ... */
     unsigned position_rows;
-    uint8_t *loss_mask; /* NULL: all 1 */
-    int64_t *labels;    /* NULL: the ids */
-    uint8_t *modality;  /* NULL: all 0 */
+    uint8_t *loss_mask;  /* NULL: all 1 */
+    int64_t *labels;     /* NULL: the ids */
+    uint8_t *modality;   /* NULL: all 0 */
+    uint64_t prefix_len; /* 0: every token sees those before it only */
 };
 
 struct fp8q_inputs {
@@ -47,6 +62,9 @@ int fp8q_inputs_open(const char *path, struct fp8q_inputs *inputs_out,
 int fp8q_inputs_from_ids(const int64_t *const *ids, const size_t *n_ids, size_t n_samples,
                          const char *dataset, struct fp8q_inputs *inputs_out,
                          struct fp8q_error *err);
+
+/* Counts the tokens and takes the fingerprint, after samples were changed by hand.  */
+int fp8q_inputs_finish(struct fp8q_inputs *inputs, struct fp8q_error *err);
 
 /* Writes a new file that fp8q_inputs_open() reads back to the same samples.  */
 int fp8q_inputs_write(const struct fp8q_inputs *inputs, const char *path, struct fp8q_error *err);

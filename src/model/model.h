@@ -2,15 +2,14 @@
  *
  * model.h - config.json and tensor names -> the description of a decoder that forward.h can run.
  *
- * Families: llama (and what uses its class: SmolLM2), mistral, qwen2 (and 2.5), qwen2_vl and
- * qwen2_5_vl (their text backbone, with mrope), qwen3 (dense).  Everything else is refused by name,
- * and so is every rotary embedding, activation or attention that these families' code has no branch
- * for here.
+ * Which architectures: the table of architectures.c.  Everything else is refused by name, and so is
+ * every rotary embedding, activation or attention that there is no branch for here.
  */
 #ifndef FP8Q_MODEL_H
 #define FP8Q_MODEL_H
 
 #include "checkpoint/weights.h"
+#include "model/rope.h"
 
 enum fp8q_linear {
     FP8Q_Q_PROJ,
@@ -26,72 +25,125 @@ enum fp8q_linear {
 /* Inputs of linears: q/k/v share one, gate and up too.  A site is named after its first linear.  */
 enum fp8q_site_kind { FP8Q_SITE_QKV, FP8Q_SITE_O, FP8Q_SITE_GATE_UP, FP8Q_SITE_DOWN, FP8Q_N_SITES };
 
-enum fp8q_rope_kind {
-    FP8Q_ROPE_DEFAULT,
-    FP8Q_ROPE_LINEAR,
-    FP8Q_ROPE_DYNAMIC,
-    FP8Q_ROPE_YARN,
-    FP8Q_ROPE_LLAMA3
+/* What happens to the input of a quantized linear.  E4M3, nearest even, saturating; the scale is
+ * amax/448 of the values that share it.  */
+enum fp8q_acts {
+    FP8Q_ACTS_NONE,
+    FP8Q_ACTS_SERVED,     /* as engines do with this checkpoint: fp8q_model.served */
+    FP8Q_ACTS_BLOCK,      /* per token and 128 channels */
+    FP8Q_ACTS_BLOCK_POW2, /* the same with the power of two not below amax/448 */
+    FP8Q_ACTS_TOKEN,      /* per token */
+    FP8Q_ACTS_STATIC      /* one scale that the checkpoint brings; what is larger saturates */
 };
 
-#define FP8Q_MAX_HEAD_DIM 512
+enum fp8q_activation { FP8Q_SILU, FP8Q_GELU_TANH };
+enum fp8q_qk_norm { FP8Q_QK_NORM_NONE, FP8Q_QK_NORM_HEAD, FP8Q_QK_NORM_WHOLE };
 
-struct fp8q_rope {
-    enum fp8q_rope_kind kind;
-    double theta, factor;
-    uint64_t max_positions;  /* of the config; dynamic scaling begins beyond */
-    float attention_scaling; /* cos and sin are multiplied by it (yarn) */
-    float inv_freq[FP8Q_MAX_HEAD_DIM / 2];
-    uint32_t sections[3]; /* mrope: how many frequencies follow each row of positions; 0: plain */
+/* Norms around the two halves of a layer: before and behind attention, before and behind the MLP. */
+enum fp8q_norm { FP8Q_NORM_IN, FP8Q_NORM_OUT, FP8Q_NORM_MLP_IN, FP8Q_NORM_MLP_OUT, FP8Q_N_NORMS };
+
+/* A mixture of experts in place of the MLP; all zero where there is none.  */
+struct fp8q_moe {
+    uint32_t n_experts, n_active;
+    uint64_t width;        /* intermediate size of an expert */
+    uint64_t shared_width; /* of the expert that every token has; 0: none */
+    bool normalized;       /* the weights of a token's experts add up to 1 */
+    const char *router;    /* names behind "layers.N." */
+    const char *experts;
+    const char *linears[3]; /* gate, up, down of one expert */
 };
 
 struct fp8q_model {
-    const struct fp8q_ckpt *ckpt; /* borrowed */
-    char family[32];
-    char prefix[48];    /* "model." or "model.language_model." or "language_model.model." */
-    char head_name[96]; /* tensor that gives the logits */
+    const struct fp8q_ckpt *ckpt;    /* borrowed */
+    char architecture[32];           /* the language model's `model_type` */
+    char prefix[64];                 /* "model.", "model.language_model.", ... */
+    char head_name[96];              /* tensor that gives the logits */
+    const char *norms[FP8Q_N_NORMS]; /* names behind "layers.N."; NULL: none */
+
     uint32_t n_layers, n_heads, n_kv_heads, head_dim;
     uint64_t hidden, intermediate, vocab;
     float norm_eps;
-    bool tied, qk_norm;
+    bool norm_plus_one; /* norms multiply by 1 + weight */
+    bool tied;
+    enum fp8q_activation activation;
+    enum fp8q_qk_norm qk_norm;
     bool bias[FP8Q_N_LINEARS];
-    struct fp8q_rope rope;
-    uint64_t
-        *window; /* per layer: keys that a query sees, itself included; 0: all before it.  Owned  */
-    uint8_t *scaling; /* [layer * FP8Q_N_LINEARS + linear]: enum fp8q_scaling.  Owned  */
+    bool fused_qkv, fused_gate_up;     /* on disk one weight, its parts one below the other */
+    float embed_scale, residual_scale; /* factors, 1 for most */
+    float logit_scale, attention_scale;
+    float attention_cap, logit_cap; /* x -> cap tanh(x / cap); 0: none */
+
+    struct fp8q_rope ropes[2]; /* the second is that of windowed layers, where they have another */
+    uint8_t *rope_of;          /* per layer: index in @ropes, or FP8Q_NO_ROPE.  Owned  */
+    uint64_t *window; /* per layer: keys that a query sees, itself included; 0: all before it.
+                       * Owned  */
+    struct fp8q_moe moe;
+    bool *sparse; /* per layer: experts in place of the MLP.  Owned  */
+
+    /* By slot (fp8q_linear_slot(), fp8q_expert_slot()), owned.  */
+    size_t n_slots;
+    uint8_t *scaling;    /* enum fp8q_scaling of the weight */
+    uint8_t *served;     /* enum fp8q_acts: what config.json and tensors say of its input */
+    float *static_scale; /* with FP8Q_ACTS_STATIC */
     enum fp8q_scaling head_scaling;
+    enum fp8q_acts head_served;
+    float head_static_scale;
 };
+#define FP8Q_NO_ROPE 0xFF
 
 /* Describes @ckpt and checks that every tensor is there with the right shape.  FP8Q_E_UNSUPPORTED:
- * no config.json, another family, or a variant that is not computed here.  FP8Q_E_FORMAT:
- * config.json and tensors disagree. On failure *@model_out is zeroed; else fp8q_model_reset() it.
+ * no config.json, another architecture, or a variant that is not computed here.  FP8Q_E_FORMAT:
+ * config.json and tensors disagree.  On failure *@model_out is zeroed; else fp8q_model_reset() it.
  */
 int fp8q_model_open(const struct fp8q_ckpt *ckpt, struct fp8q_model *model_out,
                     struct fp8q_error *err);
 void fp8q_model_reset(struct fp8q_model *model);
 
-/* FP8Q_E_ARG unless both describe the same network (they may differ in what is quantized).  */
+/* FP8Q_E_ARG "mismatch" unless the two can be compared token by token: the same architecture and
+ * sizes.  What is quantized may differ, and what config.json says of the computation too: see
+ * below.  */
 int fp8q_model_same(const struct fp8q_model *a, const struct fp8q_model *b, struct fp8q_error *err);
+/* Names, one after another with ", " between them, what the two config.json make differ in the
+ * computation ("rotary embedding", "rms_norm_eps", ...); adds nothing where they agree.  */
+void fp8q_model_differences(const struct fp8q_model *a, const struct fp8q_model *b,
+                            struct fp8q_text *out);
 
 struct fp8q_name {
     char text[160];
 };
-/* "model.layers.3.self_attn.q_proj" + @suffix (".weight", "", ...).  */
+/* "model.layers.3.self_attn.q_proj" + @suffix (".weight", "", ...).  Fused parts share a name.  */
 const char *fp8q_linear_name(const struct fp8q_model *model, uint32_t layer,
+                             enum fp8q_linear linear, const char *suffix, struct fp8q_name *buf);
+/* The same of expert @expert; @linear is one of gate, up and down.  */
+const char *fp8q_expert_name(const struct fp8q_model *model, uint32_t layer, uint32_t expert,
                              enum fp8q_linear linear, const char *suffix, struct fp8q_name *buf);
 /* "model.layers.3." + @rest.  */
 const char *fp8q_layer_name(const struct fp8q_model *model, uint32_t layer, const char *rest,
                             struct fp8q_name *buf);
-/* [rows, columns] of a linear's weight.  */
+/* [rows, columns] of a linear's weight, or of its part of a fused one.  */
 void fp8q_linear_shape(const struct fp8q_model *model, enum fp8q_linear linear,
                        uint64_t shape_out[2]);
+/* First row of a part in its fused weight; 0 for others.  */
+uint64_t fp8q_linear_first_row(const struct fp8q_model *model, enum fp8q_linear linear);
+/* Rows of the tensor that holds a linear: of all parts where it is fused.  */
+uint64_t fp8q_linear_disk_rows(const struct fp8q_model *model, enum fp8q_linear linear);
+/* True for a part of a fused weight that is not its first: its tensor was seen already.  */
+bool fp8q_linear_is_rest(const struct fp8q_model *model, enum fp8q_linear linear);
 enum fp8q_site_kind fp8q_linear_site(enum fp8q_linear linear);
 enum fp8q_linear fp8q_site_first(enum fp8q_site_kind site);
 uint64_t fp8q_site_width(const struct fp8q_model *model, enum fp8q_site_kind site);
 
-/* Frequencies for a sequence whose largest position is @max_position (dynamic scaling depends on
- * it).  */
-void fp8q_rope_frequencies(const struct fp8q_model *model, uint64_t max_position,
-                           float inv_freq_out[FP8Q_MAX_HEAD_DIM / 2]);
+/* Index of a linear in arrays by slot.  Those of all layers come first, then the experts'.  */
+size_t fp8q_linear_slot(uint32_t layer, enum fp8q_linear linear);
+size_t fp8q_expert_slot(const struct fp8q_model *model, uint32_t layer, uint32_t expert,
+                        enum fp8q_linear linear);
+
+/* What FP8Q_ACTS_SERVED means for this checkpoint, for a report: "per token and 128 channels", "per
+ * token", "left as they are", ..., "mixed" where linears differ.  Static storage.  */
+const char *fp8q_served_name(const struct fp8q_model *model);
+
+/* FP8Q_E_UNSUPPORTED for a mixture of experts, where @what ("calibrate") cannot run one.  */
+int fp8q_model_check_dense(const struct fp8q_model *model, const char *what,
+                           struct fp8q_error *err);
 
 #endif

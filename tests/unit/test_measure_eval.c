@@ -147,7 +147,9 @@ static void token_nll(const struct fp8q_json *c)
     for (size_t i = 0; i < g.n_samples; i++)
         for (size_t t = 0; t < g.samples[i].n_tokens; t++)
             targets[g.first[i] + t] = fp8q_sample_target(&g.samples[i], t);
-    assert_ok(fp8q_head_score(&fw, &branch, 1, &h, targets, g.n_tokens, &scores, &err), &err);
+    assert_ok(fp8q_head_score(
+                  &fw, &(struct fp8q_head_job){&branch, 1, &h, targets, g.n_tokens, &scores}, &err),
+              &err);
     for (size_t i = 0; i < g.n_samples; i++)
         for (size_t t = 0; t < g.samples[i].n_tokens; t++) {
             if (!fp8q_sample_scored(&g.samples[i], t))
@@ -233,6 +235,7 @@ static void equal_checkpoints_differ_in_nothing(void **state)
     fp8q_eval_reset(&e);
     /* Scales that are powers of two stay what they are when an engine requantizes.  */
     options.requant_ue8m0 = true;
+    options.acts = FP8Q_ACTS_NONE;
     assert_ok(fp8q_eval_run(&p.source_model, &p.output_model, &p.inputs, &options, &e, &err), &err);
     assert_true(e.rows[FP8Q_EVAL_REQUANT].kld == e.rows[FP8Q_EVAL_OUTPUT].kld);
     fp8q_eval_reset(&e);
@@ -250,7 +253,7 @@ static void what_does_not_fit_is_refused(void **state)
     open_pair(&other, "llama-tied", NULL, "vl.inputs.safetensors", FP8Q_SCALE_F32);
     assert_failed(
         fp8q_eval_run(&p.source_model, &other.output_model, &p.inputs, &options, &e, &err),
-        FP8Q_E_ARG, &err, "different famil");
+        FP8Q_E_ARG, &err, "different architectures");
     assert_failed(
         fp8q_eval_run(&other.source_model, &other.output_model, &other.inputs, &options, &e, &err),
         FP8Q_E_ARG, &err, "256 wide");

@@ -30,16 +30,22 @@ static void other_families_are_refused_by_name(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"gemma3-text", "\"gemma3_text\""}, {"phi3", "\"phi3\""},
-        {"mixtral", "\"mixtral\""},         {"qwen3-moe", "\"qwen3_moe\""},
+        {"deepseek-v3", "\"deepseek_v3\""}, {"gpt-oss", "\"gpt_oss\""},
+        {"qwen3-next", "\"qwen3_next\""},   {"llama4-text", "\"llama4_text\""},
         {"smolvla", "\"(none)\""},          {"bare-file", "no config.json"},
-        {"unknown-family", "\"orbit_wm\""}, {"internvl-hf", "\"internvl\""},
+        {"unknown-family", "\"orbit_wm\""}, {"qwen3-vl-moe", "\"qwen3_vl_moe\""},
     };
     struct fp8q_error err = {0};
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
         assert_failed(try_model(data_path("checkpoints/%s", cases[i][0]), &err), FP8Q_E_UNSUPPORTED,
                       &err, cases[i][1]);
-    assert_ok(try_model(data_path("checkpoints/qwen3-fp8-ct"), &err), &err);
+
+    static const char *const known[] = {"qwen3-fp8-ct", "gemma3-text",    "phi3",
+                                        "mixtral",      "qwen3-moe",      "internvl-hf",
+                                        "idefics3",     "smolvlm-ragged", "paligemma",
+                                        "openvla",      "internvl-chat",  "phi3-ragged-parts"};
+    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+        assert_ok(try_model(data_path("checkpoints/%s", known[i]), &err), &err);
 }
 
 /* One key of llama-untied's config.json is replaced.  */
@@ -50,7 +56,11 @@ static void bad_configs_are_refused(void **state)
         const char *from, *to, *message;
         enum fp8q_status status;
     } cases[] = {
-        {"\"rope_type\": \"default\"", "\"rope_type\": \"longrope\"", "\"longrope\"",
+        {"\"rope_type\": \"default\"", "\"rope_type\": \"spiral\"", "\"spiral\"",
+         FP8Q_E_UNSUPPORTED},
+        {"\"rope_type\": \"default\"", "\"rope_type\": \"longrope\"", "short_factor",
+         FP8Q_E_FORMAT},
+        {"\"rope_type\": \"default\"", "\"partial_rotary_factor\": 0.5", "partial_rotary_factor",
          FP8Q_E_UNSUPPORTED},
         {"\"rope_type\": \"default\"", "\"rope_type\": \"yarn\", \"factor\": -1", "factor",
          FP8Q_E_FORMAT},
@@ -193,9 +203,15 @@ static void broken_inputs_are_refused(void **state)
           {"1.inputs_embeds", FP8Q_F32, {4, 2}, 2, embeds}},
          2,
          "width of the other"},
-        {{{"0.input_ids", FP8Q_I64, {4}, 1, ids}, {"0.prefix_len", FP8Q_I64, {1}, 1, ids}},
+        {{{"0.input_ids", FP8Q_I64, {4}, 1, ids}, {"0.deepstack.0", FP8Q_F32, {4, 2}, 2, embeds}},
          2,
          "not computed here"},
+        {{{"0.input_ids", FP8Q_I64, {2}, 1, ids}, {"0.prefix_len", FP8Q_I64, {1}, 1, ids + 2}},
+         2,
+         "a prefix of 3 of 2 tokens"},
+        {{{"0.input_ids", FP8Q_I64, {4}, 1, ids}, {"0.prefix_len", FP8Q_I64, {2}, 1, ids}},
+         2,
+         "one number"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         struct fp8q_error err = {0};

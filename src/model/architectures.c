@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * architectures.c - the language models that can be run, one row each, and the wrappers (VLMs and
+ * VLAs) that carry one of them.  What a row leaves out is 0 and means what Llama does.
+ *
+ * A new architecture is a row here, its own branch where it computes something that no other does
+ * (a trait), and a case in tests/reference/eval_reference.py that compares it with transformers.
+ */
+#include <string.h>
+
+#include "model/internal.h"
+
+#define PRE_NORMS                                                                                  \
+    {                                                                                              \
+        "input_layernorm.weight", NULL, "post_attention_layernorm.weight", NULL                    \
+    }
+#define SANDWICH_NORMS                                                                             \
+    {                                                                                              \
+        "input_layernorm.weight", "post_attention_layernorm.weight",                               \
+            "pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weight"                \
+    }
+#define POST_NORMS                                                                                 \
+    {                                                                                              \
+        NULL, "post_attention_layernorm.weight", NULL, "post_feedforward_layernorm.weight"         \
+    }
+#define GLM4_NORMS                                                                                 \
+    {                                                                                              \
+        "input_layernorm.weight", "post_self_attn_layernorm.weight",                               \
+            "post_attention_layernorm.weight", "post_mlp_layernorm.weight"                         \
+    }
+
+#define GEMMA (FP8Q_NORM_PLUS_ONE | FP8Q_EMBED_BY_WIDTH | FP8Q_ATTENTION_BIAS | FP8Q_TIED)
+#define GLM                                                                                        \
+    (FP8Q_ATTENTION_BIAS | FP8Q_BIAS_NOT_O | FP8Q_FUSED_GATE_UP | FP8Q_ROPE_INTERLEAVED |          \
+     FP8Q_PARTIAL_ROPE)
+
+static const struct fp8q_architecture architectures[] = {
+    {.model_type = "llama", .traits = FP8Q_ATTENTION_BIAS | FP8Q_MLP_BIAS, .norms = PRE_NORMS},
+    {.model_type = "mistral",
+     .windows = FP8Q_WINDOW_ALL,
+     .window = 4096,
+     .n_kv_heads = 8,
+     .norms = PRE_NORMS},
+    {.model_type = "mixtral",
+     .windows = FP8Q_WINDOW_ALL,
+     .n_kv_heads = 8,
+     .norm_eps = 1e-5,
+     .theta = 1e6,
+     .experts = FP8Q_MOE_MIXTRAL,
+     .norms = PRE_NORMS},
+    {.model_type = "qwen2",
+     .traits = FP8Q_QKV_BIAS,
+     .windows = FP8Q_WINDOW_FROM,
+     .n_kv_heads = 32,
+     .norms = PRE_NORMS},
+    {.model_type = "qwen2_vl",
+     .traits = FP8Q_QKV_BIAS | FP8Q_MROPE,
+     .windows = FP8Q_WINDOW_FROM,
+     .n_kv_heads = 8,
+     .norm_eps = 1e-5,
+     .theta = 1e6,
+     .norms = PRE_NORMS},
+    {.model_type = "qwen2_5_vl",
+     .traits = FP8Q_QKV_BIAS | FP8Q_MROPE,
+     .windows = FP8Q_WINDOW_FROM,
+     .n_kv_heads = 8,
+     .norm_eps = 1e-5,
+     .theta = 1e6,
+     .norms = PRE_NORMS},
+    {.model_type = "qwen2_moe",
+     .traits = FP8Q_QKV_BIAS,
+     .windows = FP8Q_WINDOW_FLAG_EVEN,
+     .window = 4096,
+     .n_kv_heads = 16,
+     .experts = FP8Q_MOE_QWEN,
+     .norms = PRE_NORMS},
+    {.model_type = "qwen3",
+     .traits = FP8Q_ATTENTION_BIAS,
+     .windows = FP8Q_WINDOW_FROM,
+     .qk_norm = FP8Q_QK_NORM_HEAD,
+     .n_kv_heads = 32,
+     .head_dim = 128,
+     .norms = PRE_NORMS},
+    {.model_type = "qwen3_moe",
+     .traits = FP8Q_ATTENTION_BIAS,
+     .windows = FP8Q_WINDOW_FLAG_ALL,
+     .window = 4096,
+     .qk_norm = FP8Q_QK_NORM_HEAD,
+     .n_kv_heads = 4,
+     .experts = FP8Q_MOE_QWEN,
+     .norms = PRE_NORMS},
+    {.model_type = "qwen3_vl_text",
+     .traits = FP8Q_ATTENTION_BIAS | FP8Q_MROPE | FP8Q_MROPE_ALTERNATE,
+     .qk_norm = FP8Q_QK_NORM_HEAD,
+     .n_kv_heads = 32,
+     .head_dim = 128,
+     .theta = 5e5,
+     .norms = PRE_NORMS},
+    {.model_type = "gemma",
+     .traits = GEMMA,
+     .activation = FP8Q_GELU_TANH,
+     .n_kv_heads = 16,
+     .head_dim = 256,
+     .norms = PRE_NORMS},
+    {.model_type = "gemma2",
+     .traits = GEMMA | FP8Q_SOFT_CAPS | FP8Q_QUERY_SCALAR,
+     .activation = FP8Q_GELU_TANH,
+     .windows = FP8Q_WINDOW_EVEN,
+     .window = 4096,
+     .n_kv_heads = 4,
+     .head_dim = 256,
+     .norms = SANDWICH_NORMS},
+    {.model_type = "gemma3_text",
+     .traits = GEMMA | FP8Q_QUERY_SCALAR | FP8Q_ROPE_LOCAL,
+     .activation = FP8Q_GELU_TANH,
+     .windows = FP8Q_WINDOW_PATTERN,
+     .window = 4096,
+     .qk_norm = FP8Q_QK_NORM_HEAD,
+     .n_kv_heads = 4,
+     .head_dim = 256,
+     .theta = 1e6,
+     .norms = SANDWICH_NORMS},
+    {.model_type = "phi3",
+     .traits = FP8Q_FUSED_QKV | FP8Q_FUSED_GATE_UP | FP8Q_PARTIAL_ROPE,
+     .windows = FP8Q_WINDOW_ALL,
+     .norm_eps = 1e-5,
+     .norms = PRE_NORMS},
+    {.model_type = "granite",
+     .traits = FP8Q_ATTENTION_BIAS | FP8Q_MLP_BIAS | FP8Q_MULTIPLIERS,
+     .norms = PRE_NORMS},
+    {.model_type = "olmo2",
+     .traits = FP8Q_ATTENTION_BIAS,
+     .qk_norm = FP8Q_QK_NORM_WHOLE,
+     .norm_eps = 1e-5,
+     .norms = POST_NORMS},
+    {.model_type = "smollm3",
+     .traits = FP8Q_ATTENTION_BIAS | FP8Q_MLP_BIAS | FP8Q_NO_ROPE_LAYERS | FP8Q_TIED,
+     .n_kv_heads = 4,
+     .theta = 2e6,
+     .norms = PRE_NORMS},
+    {.model_type = "glm",
+     .traits = GLM,
+     .n_kv_heads = 2,
+     .head_dim = 128,
+     .norm_eps = 1.5625e-7,
+     .partial = 0.5,
+     .norms = PRE_NORMS},
+    {.model_type = "glm4",
+     .traits = GLM,
+     .n_kv_heads = 2,
+     .head_dim = 128,
+     .norm_eps = 1.5625e-7,
+     .partial = 0.5,
+     .norms = GLM4_NORMS},
+};
+
+static const struct {
+    const char *model_type, *key, *text; /* @text: the part's `model_type` by default */
+} wrappers[] = {
+    {"qwen2_vl", "text_config", "qwen2_vl"},      {"qwen2_5_vl", "text_config", "qwen2_5_vl"},
+    {"qwen3_vl", "text_config", "qwen3_vl_text"}, {"gemma3", "text_config", "gemma3_text"},
+    {"paligemma", "text_config", "gemma"},        {"llava", "text_config", "llama"},
+    {"llava_next", "text_config", "llama"},       {"mistral3", "text_config", "mistral"},
+    {"idefics3", "text_config", "llama"},         {"smolvlm", "text_config", "llama"},
+    {"internvl", "text_config", "qwen2"},         {"internvl_chat", "llm_config", NULL},
+    {"openvla", "text_config", "llama"},
+};
+
+const struct fp8q_architecture *fp8q_architecture_find(const char *type)
+{
+    /* The text parts of the two have a name of their own.  */
+    if (type && strcmp(type, "qwen2_vl_text") == 0)
+        type = "qwen2_vl";
+    if (type && strcmp(type, "qwen2_5_vl_text") == 0)
+        type = "qwen2_5_vl";
+
+    for (size_t i = 0; type && i < sizeof(architectures) / sizeof(*architectures); i++)
+        if (strcmp(type, architectures[i].model_type) == 0)
+            return &architectures[i];
+    return NULL;
+}
+
+static size_t find_wrapper(const char *type)
+{
+    size_t i = 0, n = sizeof(wrappers) / sizeof(*wrappers);
+    while (i < n && (!type || strcmp(type, wrappers[i].model_type) != 0))
+        i++;
+    return i;
+}
+
+const char *fp8q_wrapper_key(const char *type)
+{
+    size_t i = find_wrapper(type);
+    return i < sizeof(wrappers) / sizeof(*wrappers) ? wrappers[i].key : NULL;
+}
+
+const char *fp8q_wrapper_default(const char *type)
+{
+    size_t i = find_wrapper(type);
+    return i < sizeof(wrappers) / sizeof(*wrappers) ? wrappers[i].text : NULL;
+}
+
+void fp8q_architecture_list(struct fp8q_text *out)
+{
+    for (size_t i = 0; i < sizeof(architectures) / sizeof(*architectures); i++)
+        fp8q_text_printf(out, "%s%s", i ? ", " : "", architectures[i].model_type);
+    for (size_t i = 2; i < sizeof(wrappers) / sizeof(*wrappers); i++) /* two stand above */
+        fp8q_text_printf(out, ", %s", wrappers[i].model_type);
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * experts.c - a mixture of experts.
+ *
+ * How it works.  The router, in full precision, gives each token its few experts and their weights.
+ * Then experts are taken one by one, in rising order: the rows of their tokens are gathered, run
+ * through gate, up and down as a small batch, and added to those tokens with their weights.  An
+ * expert that no token chose is not read.  Sums are in the order of experts, whoever computes them.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/internal.h"
+
+struct mixture {
+    const struct fp8q_layer *layer;
+    const struct fp8q_moe *moe;
+    size_t n_tokens, hidden;
+    float *logits;         /* [n_tokens][n_experts] */
+    uint32_t *chosen;      /* [n_tokens][n_active], owned; logits too */
+    float *weights;        /* [n_tokens][n_active], owned */
+    uint32_t *tokens;      /* those of one expert; owned */
+    float *share;          /* their weights; owned */
+    float *sum, *in, *out; /* [n_tokens][hidden], in fp8q_forward.routed */
+};
+
+/* ---- the router ------------------------------------------------------------------------------ */
+
+/* x times a weight that is never rounded, [n_tokens][n_rows].  */
+static int plain_product(const struct fp8q_layer *l, const char *name, const float *x, float *out,
+                         struct fp8q_error *err)
+{
+    const struct fp8q_model *m = l->branch->model;
+    struct fp8q_product p = {.out = out};
+    struct fp8q_name buf;
+    FP8Q_TRY(fp8q_weights_open(m->ckpt, fp8q_layer_name(m, l->index, name, &buf), &p.weights, err));
+    p.n_rows = p.weights.n_rows;
+    p.stride = (size_t)p.n_rows;
+    int status = fp8q_products_run(l->fw, x, l->group->n_tokens, &p, 1, err);
+    fp8q_products_close(&p, 1);
+    return status;
+}
+
+/* The n_active largest logits of a token, the lower index first among equals; softmax over all
+ * experts, over the chosen ones where they are normalized.  */
+static bool route_token(const struct mixture *x, size_t t)
+{
+    const struct fp8q_moe *moe = x->moe;
+    float *logits = x->logits + t * moe->n_experts, *weights = x->weights + t * moe->n_active;
+    uint32_t *chosen = x->chosen + t * moe->n_active;
+    float max = -INFINITY, sum = 0, picked = 0;
+    for (uint32_t e = 0; e < moe->n_experts; e++)
+        max = fmaxf(max, logits[e]);
+    for (uint32_t e = 0; e < moe->n_experts; e++) {
+        logits[e] = expf(logits[e] - max);
+        sum += logits[e];
+    }
+    if (!isfinite(sum))
+        return false;
+
+    for (uint32_t k = 0; k < moe->n_active; k++) {
+        uint32_t best = 0;
+        for (uint32_t e = 1; e < moe->n_experts; e++)
+            if (logits[e] > logits[best])
+                best = e;
+        chosen[k] = best;
+        weights[k] = logits[best] / sum;
+        picked += weights[k];
+        logits[best] = -1.0f; /* taken */
+    }
+    for (uint32_t k = 0; k < moe->n_active && moe->normalized; k++)
+        weights[k] /= picked;
+    return true;
+}
+
+static int route(struct mixture *x, const float *in, struct fp8q_error *err)
+{
+    FP8Q_TRY(plain_product(x->layer, x->moe->router, in, x->logits, err));
+    for (size_t t = 0; t < x->n_tokens; t++)
+        if (!route_token(x, t))
+            return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite", "the router gave NaN or infinity");
+    return FP8Q_OK;
+}
+
+/* ---- experts --------------------------------------------------------------------------------- */
+
+static int open_expert(const struct mixture *x, uint32_t expert, enum fp8q_linear linear,
+                       float *out, struct fp8q_product *p, struct fp8q_error *err)
+{
+    const struct fp8q_layer *l = x->layer;
+    const struct fp8q_model *m = l->branch->model;
+    size_t slot = fp8q_expert_slot(m, l->index, expert, linear);
+    struct fp8q_name name;
+    *p = (struct fp8q_product){.out = out, .format = fp8q_branch_acts(l->branch, slot)};
+    FP8Q_TRY(fp8q_weights_open(m->ckpt,
+                               fp8q_expert_name(m, l->index, expert, linear, ".weight", &name),
+                               &p->weights, err));
+    p->n_rows = p->weights.n_rows;
+    p->stride = (size_t)p->n_rows;
+    p->round = l->branch->round && l->branch->round[slot];
+    p->round_fmt = l->branch->round_fmt;
+    return FP8Q_OK;
+}
+
+/* gate, up, down on the first @n gathered rows: in -> out.  */
+static int run_expert(const struct mixture *x, uint32_t expert, size_t n, struct fp8q_error *err)
+{
+    struct fp8q_forward *fw = x->layer->fw;
+    struct fp8q_product p[3] = {{.out = NULL}};
+    int status = open_expert(x, expert, FP8Q_GATE_PROJ, fw->gate, &p[0], err);
+    if (status == FP8Q_OK)
+        status = open_expert(x, expert, FP8Q_UP_PROJ, fw->up, &p[1], err);
+    if (status == FP8Q_OK)
+        status = open_expert(x, expert, FP8Q_DOWN_PROJ, x->out, &p[2], err);
+    if (status != FP8Q_OK)
+        goto out;
+
+    status = fp8q_products_run(fw, x->in, n, p, 2, err);
+    if (status == FP8Q_OK)
+        status = fp8q_step_activate(fw, x->layer->branch->model, fw->gate, fw->up, n,
+                                    (size_t)x->moe->width, err);
+    if (status == FP8Q_OK)
+        status = fp8q_products_run(fw, fw->gate, n, &p[2], 1, err);
+out:
+    fp8q_products_close(p, 3);
+    return status;
+}
+
+/* Which tokens chose @expert, and with what weight.  */
+static size_t tokens_of(const struct mixture *x, uint32_t expert)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < x->n_tokens * x->moe->n_active; i++)
+        if (x->chosen[i] == expert) {
+            x->tokens[n] = (uint32_t)(i / x->moe->n_active);
+            x->share[n++] = x->weights[i];
+        }
+    return n;
+}
+
+static int add_experts(const struct mixture *x, const float *in, struct fp8q_error *err)
+{
+    size_t hidden = x->hidden;
+    for (uint32_t e = 0; e < x->moe->n_experts; e++) {
+        size_t n = tokens_of(x, e);
+        if (n == 0)
+            continue;
+        for (size_t i = 0; i < n; i++)
+            memcpy(x->in + i * hidden, in + x->tokens[i] * hidden, hidden * sizeof(*in));
+        FP8Q_TRY(run_expert(x, e, n, err));
+
+        for (size_t i = 0; i < n; i++)
+            for (size_t j = 0; j < hidden; j++)
+                x->sum[x->tokens[i] * hidden + j] += x->out[i * hidden + j] * x->share[i];
+    }
+    return FP8Q_OK;
+}
+
+/* The shared expert's output, which @sum holds already, times the sigmoid of its own gate.  */
+static int weigh_shared(const struct mixture *x, const float *in, struct fp8q_error *err)
+{
+    FP8Q_TRY(plain_product(x->layer, "mlp.shared_expert_gate.weight", in, x->logits, err));
+    for (size_t t = 0; t < x->n_tokens; t++) {
+        float gate = 1.0f / (1.0f + expf(-x->logits[t]));
+        for (size_t j = 0; j < x->hidden; j++)
+            x->sum[t * x->hidden + j] *= gate;
+    }
+    return FP8Q_OK;
+}
+
+static int run_mixture(struct mixture *x, const float *in, bool shared, struct fp8q_error *err)
+{
+    size_t n = x->n_tokens;
+    x->logits = fp8q_array((uint64_t)n * x->moe->n_experts, sizeof(*x->logits));
+    x->chosen = fp8q_array((uint64_t)n * x->moe->n_active, sizeof(*x->chosen));
+    x->weights = fp8q_array((uint64_t)n * x->moe->n_active, sizeof(*x->weights));
+    x->tokens = fp8q_array(n, sizeof(*x->tokens));
+    x->share = fp8q_array(n, sizeof(*x->share));
+    if (!x->logits || !x->chosen || !x->weights || !x->tokens || !x->share)
+        return fp8q_fail_nomem(err);
+
+    if (shared)
+        FP8Q_TRY(weigh_shared(x, in, err));
+    else
+        memset(x->sum, 0, n * x->hidden * sizeof(*x->sum));
+    FP8Q_TRY(route(x, in, err));
+    return add_experts(x, in, err);
+}
+
+int fp8q_experts(const struct fp8q_layer *l, const float *in, bool shared, struct fp8q_error *err)
+{
+    const struct fp8q_model *m = l->branch->model;
+    size_t n = l->group->n_tokens, hidden = (size_t)m->hidden;
+    struct mixture x = {.layer = l, .moe = &m->moe, .n_tokens = n, .hidden = hidden};
+    x.sum = l->fw->routed;
+    x.in = x.sum + n * hidden;
+    x.out = x.in + n * hidden;
+
+    int status = run_mixture(&x, in, shared, err);
+    if (status == FP8Q_OK)
+        memcpy(l->fw->x, x.sum, n * hidden * sizeof(float));
+    free(x.logits);
+    free(x.chosen);
+    free(x.weights);
+    free(x.tokens);
+    free(x.share);
+    return status;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * inputs_write.c - samples as tensors in memory: for their fingerprint, and for a file.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "checkpoint/fingerprint.h"
+#include "model/inputs.h"
+
+struct part {
+    char name[48];
+    enum fp8q_dtype dtype;
+    uint32_t ndim;
+    uint64_t shape[2];
+    const void *data;
+    uint64_t size;
+};
+
+static int compare_parts(const void *a, const void *b)
+{
+    return strcmp(((const struct part *)a)->name, ((const struct part *)b)->name);
+}
+
+static void add_part(struct part *parts, size_t *n, size_t sample, enum fp8q_input field,
+                     enum fp8q_dtype dtype, const void *data, uint64_t rows, uint64_t cols)
+{
+    if (!data)
+        return;
+    struct part *p = &parts[(*n)++];
+
+    *p = (struct part){.dtype = dtype, .ndim = cols ? 2 : 1, .shape = {rows, cols}, .data = data};
+    snprintf(p->name, sizeof(p->name), "%zu.%s", sample, fp8q_input_names[field]);
+    p->size = rows * (cols ? cols : 1) * (fp8q_dtype_bits(dtype) / 8);
+}
+
+/* All tensors of @inputs, sorted by name; free the result.  */
+static struct part *list_parts(const struct fp8q_inputs *inputs, size_t *n_out)
+{
+    struct part *parts = fp8q_array((uint64_t)inputs->n_samples * FP8Q_N_INPUTS, sizeof(*parts));
+
+    size_t n = 0;
+    for (size_t i = 0; parts && i < inputs->n_samples; i++) {
+        const struct fp8q_sample *s = &inputs->samples[i];
+        uint64_t t = s->n_tokens;
+        add_part(parts, &n, i, FP8Q_INPUT_IDS, FP8Q_I64, s->ids, t, 0);
+        add_part(parts, &n, i, FP8Q_INPUT_EMBEDS, FP8Q_F32, s->embeds, t, inputs->hidden);
+        bool three = s->position_rows == 3;
+        add_part(parts, &n, i, FP8Q_INPUT_POSITIONS, FP8Q_I64, s->positions, three ? 3 : t,
+                 three ? t : 0);
+        add_part(parts, &n, i, FP8Q_INPUT_LOSS_MASK, FP8Q_U8, s->loss_mask, t, 0);
+        add_part(parts, &n, i, FP8Q_INPUT_LABELS, FP8Q_I64, s->labels, t, 0);
+        if (s->prefix_len)
+            add_part(parts, &n, i, FP8Q_INPUT_PREFIX, FP8Q_I64, &s->prefix_len, 1, 0);
+        add_part(parts, &n, i, FP8Q_INPUT_MODALITY, FP8Q_U8, s->modality, t, 0);
+    }
+
+    if (parts)
+        qsort(parts, n, sizeof(*parts), compare_parts);
+    *n_out = n;
+    return parts;
+}
+
+int fp8q_inputs_finish(struct fp8q_inputs *inputs, struct fp8q_error *err)
+{
+    size_t n;
+    struct part *parts = list_parts(inputs, &n);
+    if (!parts)
+        return fp8q_fail_nomem(err);
+
+    inputs->fingerprint = 0;
+    for (size_t i = 0; i < n; i++)
+        inputs->fingerprint = fp8q_fingerprint_add(
+            inputs->fingerprint, parts[i].name, parts[i].dtype, parts[i].shape, parts[i].ndim,
+            fp8q_crc32(0, parts[i].data, (size_t)parts[i].size));
+    free(parts);
+
+    inputs->n_tokens = 0;
+    for (size_t i = 0; i < inputs->n_samples; i++)
+        inputs->n_tokens += inputs->samples[i].n_tokens;
+    return FP8Q_OK;
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+static int emit_parts(const struct fp8q_inputs *inputs, const struct part *parts, size_t n,
+                      struct fp8q_text *out, struct fp8q_error *err)
+{
+    struct fp8q_st_tensor *tensors = fp8q_array(n, sizeof(*tensors));
+    if (!tensors)
+        return fp8q_fail_nomem(err);
+
+    uint64_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        tensors[i] = (struct fp8q_st_tensor){.name = parts[i].name,
+                                             .shape = parts[i].shape,
+                                             .begin = at,
+                                             .end = at + parts[i].size,
+                                             .ndim = parts[i].ndim,
+                                             .dtype = parts[i].dtype};
+        at += parts[i].size;
+    }
+
+    const char *format = "fp8q-inputs/1";
+    struct fp8q_st_pair metadata[2] = {{"format", format, 6, strlen(format)},
+                                       {"dataset", inputs->dataset, 7, strlen(inputs->dataset)}};
+
+    int status = fp8q_st_emit(tensors, n, metadata, 2, 0, out, err);
+    free(tensors);
+
+    for (size_t i = 0; i < n; i++)
+        fp8q_text_add(out, parts[i].data, (size_t)parts[i].size);
+    return status == FP8Q_OK ? fp8q_text_status(out, err) : status;
+}
+
+int fp8q_inputs_write(const struct fp8q_inputs *inputs, const char *path, struct fp8q_error *err)
+{
+    size_t n;
+    struct fp8q_text out = {0};
+    struct part *parts = list_parts(inputs, &n);
+    if (!parts)
+        return fp8q_fail_nomem(err);
+
+    int status = emit_parts(inputs, parts, n, &out, err);
+    if (status == FP8Q_OK)
+        status = fp8q_write_file(path, out.data, out.len, err);
+
+    fp8q_text_reset(&out);
+    free(parts);
+    return status;
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * internal.h - what the files of this room share: the table of architectures, and the parts of a
+ * layer.
+ */
+#ifndef FP8Q_MODEL_INTERNAL_H
+#define FP8Q_MODEL_INTERNAL_H
+
+#include "model/forward.h"
+
+/* ---- architectures.c: what an architecture is before its config is read ---------------------- */
+
+enum fp8q_trait {
+    FP8Q_QKV_BIAS = 1 << 0,       /* q, k, v always have one */
+    FP8Q_ATTENTION_BIAS = 1 << 1, /* `attention_bias` of the config: q, k, v, o */
+    FP8Q_BIAS_NOT_O = 1 << 2,     /* ... but not o */
+    FP8Q_MLP_BIAS = 1 << 3,       /* `mlp_bias` of the config */
+    FP8Q_NORM_PLUS_ONE = 1 << 4,
+    FP8Q_EMBED_BY_WIDTH = 1 << 5, /* embeddings times sqrt(hidden_size) */
+    FP8Q_FUSED_QKV = 1 << 6,
+    FP8Q_FUSED_GATE_UP = 1 << 7,
+    FP8Q_MROPE = 1 << 8,
+    FP8Q_MROPE_ALTERNATE = 1 << 9,
+    FP8Q_ROPE_INTERLEAVED = 1 << 10,
+    FP8Q_ROPE_LOCAL = 1 << 11,  /* windowed layers have a rotary embedding of their own */
+    FP8Q_MULTIPLIERS = 1 << 12, /* Granite's four factors */
+    FP8Q_SOFT_CAPS = 1 << 13,
+    FP8Q_QUERY_SCALAR = 1 << 14, /* attention is scaled by `query_pre_attn_scalar` */
+    FP8Q_NO_ROPE_LAYERS = 1 << 15,
+    FP8Q_TIED = 1 << 16,         /* when the config does not say */
+    FP8Q_PARTIAL_ROPE = 1 << 17, /* `partial_rotary_factor` */
+};
+
+/* Which layers have a sliding window where `layer_types` does not say.  */
+enum fp8q_windows {
+    FP8Q_WINDOW_NEVER,
+    FP8Q_WINDOW_ALL,       /* all, if the config has one */
+    FP8Q_WINDOW_FLAG_ALL,  /* all, with `use_sliding_window` */
+    FP8Q_WINDOW_FROM,      /* with `use_sliding_window`, from `max_window_layers` on */
+    FP8Q_WINDOW_EVEN,      /* 0, 2, 4, ... */
+    FP8Q_WINDOW_FLAG_EVEN, /* the same with `use_sliding_window`, below `max_window_layers` */
+    FP8Q_WINDOW_PATTERN    /* all but every sixth (`sliding_window_pattern`) */
+};
+
+struct fp8q_architecture {
+    const char *model_type;
+    unsigned traits;
+    enum fp8q_windows windows;
+    enum fp8q_qk_norm qk_norm;
+    enum fp8q_activation activation; /* the only one that the architecture has here */
+    const char *norms[FP8Q_N_NORMS]; /* NULL: none */
+    const char *experts;             /* FP8Q_MOE_..., NULL: a plain MLP */
+    double norm_eps, theta, partial; /* when the config leaves them out; 0: 1e-6, 1e4, 1 */
+    uint64_t n_kv_heads, head_dim;   /* same; 0: n_heads, hidden / n_heads */
+    uint64_t window;                 /* same; 0: none */
+};
+#define FP8Q_MOE_QWEN "qwen"
+#define FP8Q_MOE_MIXTRAL "mixtral"
+
+/* NULL if there is none of that name.  */
+const struct fp8q_architecture *fp8q_architecture_find(const char *model_type);
+/* Key of the language model's part in the config of a wrapper (a VLM, a VLA); NULL: no wrapper.  */
+const char *fp8q_wrapper_key(const char *model_type);
+/* `model_type` of that part where the wrapper's config leaves it out.  */
+const char *fp8q_wrapper_default(const char *model_type);
+/* All names, for a message.  */
+void fp8q_architecture_list(struct fp8q_text *out);
+
+/* ---- config.c, served.c: from the config to the description ---------------------------------- */
+
+int fp8q_config_read(struct fp8q_model *model, const struct fp8q_architecture *arch,
+                     const struct fp8q_json *config, struct fp8q_error *err);
+
+/* What config.json says of the activations of linears that are quantized.  */
+struct fp8q_served {
+    bool none, is_static, pow2;
+};
+struct fp8q_served fp8q_served_read(const struct fp8q_ckpt *ckpt, enum fp8q_scaling scaling);
+/* Activation format of weight @name with @scaling, and its static scale.  FP8Q_E_FORMAT if a static
+ * one is missing or no scale.  */
+int fp8q_served_acts(const struct fp8q_ckpt *ckpt, const char *name, enum fp8q_scaling scaling,
+                     uint8_t *acts_out, float *static_scale_out, struct fp8q_error *err);
+
+/* ---- parts of a layer ------------------------------------------------------------------------ */
+
+struct fp8q_layer {
+    struct fp8q_forward *fw;
+    const struct fp8q_branch *branch;
+    const struct fp8q_group *group;
+    const struct fp8q_rotary *rotary;
+    uint32_t index;
+    float *h;
+};
+
+/* steps.c: small steps over tokens.  Each fails with FP8Q_E_FORMAT "not-finite" where a sum of
+ * squares is NaN or infinite.  */
+
+/* Weight [n] of any float dtype as F32; free it.  model.c has checked the shape.  */
+int fp8q_step_read(const struct fp8q_forward *fw, const struct fp8q_model *model, const char *name,
+                   uint64_t n, float **out, struct fp8q_error *err);
+/* Norm @name of @n_tokens rows, @in to @out, which may be the same.  */
+int fp8q_step_norm(struct fp8q_forward *fw, const struct fp8q_model *model, const char *name,
+                   size_t n_tokens, const float *in, float *out, struct fp8q_error *err);
+/* q and k of @fw: their norms, rotation, and the scale of attention into q.  */
+int fp8q_step_rotate(const struct fp8q_layer *layer, struct fp8q_error *err);
+/* gate = activation(gate) * up, @n_tokens rows of @width.  */
+int fp8q_step_activate(struct fp8q_forward *fw, const struct fp8q_model *model, float *gate,
+                       const float *up, size_t n_tokens, size_t width, struct fp8q_error *err);
+/* h += scale * x of @fw.  */
+int fp8q_step_add(const struct fp8q_layer *layer, struct fp8q_error *err);
+
+/* layer.c: releases what products opened.  */
+void fp8q_products_close(struct fp8q_product *products, size_t n);
+
+/* attention.c: q [T][heads*dim], k and v [T][kv*dim] after rotation -> att [T][heads*dim].  */
+int fp8q_attention(struct fp8q_forward *fw, const struct fp8q_model *model,
+                   const struct fp8q_group *group, uint64_t window, struct fp8q_error *err);
+
+/* experts.c: @x [T][hidden] -> x of @fw, the weighted sum of each token's experts.  @shared: what
+ * the shared expert gave stands in `routed`, and is weighed and added.  */
+int fp8q_experts(const struct fp8q_layer *layer, const float *x, bool shared,
+                 struct fp8q_error *err);
+
+#endif

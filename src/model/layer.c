@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * layer.c - embedding, one layer, final norm.
+ *
+ * How it works.  A layer is two halves, and every architecture fits these lines; what a row of
+ * architectures.c leaves out is skipped:
+ *
+ *     x = norm(h)                        steps.c
+ *     q, k, v = linears(x)               linear.c: one pass over the weights, from disk
+ *     norm and turn q and k              steps.c
+ *     x = linear(attention(q, k, v))     attention.c
+ *     h += scale * norm(x)
+ *
+ *     x = norm(h)
+ *     x = down(activation(gate(x)) * up(x))   or experts.c
+ *     h += scale * norm(x)
+ *
+ * The head with its statistics is in head.c.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/internal.h"
+
+/* ---- one layer ----------------------------------------------------------------------------- */
+
+static int open_product(const struct fp8q_layer *l, enum fp8q_linear linear, float *out,
+                        struct fp8q_product *p, struct fp8q_error *err)
+{
+    const struct fp8q_model *m = l->branch->model;
+    size_t slot = fp8q_linear_slot(l->index, linear);
+    struct fp8q_name name;
+    uint64_t shape[2];
+    *p = (struct fp8q_product){.out = out, .format = fp8q_branch_acts(l->branch, slot)};
+    FP8Q_TRY(fp8q_weights_open(m->ckpt, fp8q_linear_name(m, l->index, linear, ".weight", &name),
+                               &p->weights, err));
+
+    /* Of a fused weight only the linear's own rows; the shared expert has a width of its own.  */
+    fp8q_linear_shape(m, linear, shape);
+    p->first_row = fp8q_linear_first_row(m, linear);
+    p->n_rows = fp8q_min_u64(shape[0], p->weights.n_rows);
+    if (linear >= FP8Q_GATE_PROJ && m->sparse[l->index])
+        p->n_rows = p->weights.n_rows;
+    p->stride = (size_t)p->n_rows;
+    p->round = l->branch->round && l->branch->round[slot];
+    p->round_fmt = l->branch->round_fmt;
+    if (m->bias[linear])
+        return fp8q_step_read(l->fw, m, fp8q_linear_name(m, l->index, linear, ".bias", &name),
+                              p->n_rows, &p->bias, err);
+    return FP8Q_OK;
+}
+
+void fp8q_products_close(struct fp8q_product *products, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        fp8q_weights_reset(&products[i].weights);
+        free(products[i].bias);
+    }
+}
+
+/* The linears first..first+n-1, which share the input @x.  */
+static int run_site(const struct fp8q_layer *l, enum fp8q_linear first, size_t n, const float *x,
+                    float *const *outs, struct fp8q_error *err)
+{
+    struct fp8q_forward *fw = l->fw;
+    struct fp8q_product products[3] = {{.out = NULL}};
+    enum fp8q_site_kind site = fp8q_linear_site(first);
+    size_t width = (size_t)fp8q_site_width(l->branch->model, site);
+    if (fw->on_site)
+        FP8Q_TRY(fw->on_site(fw->on_site_ctx, fw, l->group, l->index, site, x, width, err));
+
+    int status = FP8Q_OK;
+    for (size_t i = 0; i < n && status == FP8Q_OK; i++)
+        status = open_product(l, (enum fp8q_linear)(first + i), outs[i], &products[i], err);
+    if (status == FP8Q_OK)
+        status = fp8q_products_run(fw, x, l->group->n_tokens, products, n, err);
+    fp8q_products_close(products, n);
+    return status;
+}
+
+/* The norm at one of the four places, or nothing where the architecture has none.  */
+static int norm_at(const struct fp8q_layer *l, enum fp8q_norm place, const float *in, float *out,
+                   struct fp8q_error *err)
+{
+    const struct fp8q_model *m = l->branch->model;
+    struct fp8q_name name;
+    if (!m->norms[place])
+        return FP8Q_OK;
+    return fp8q_step_norm(l->fw, m, fp8q_layer_name(m, l->index, m->norms[place], &name),
+                          l->group->n_tokens, in, out, err);
+}
+
+static int run_attention(const struct fp8q_layer *l, struct fp8q_error *err)
+{
+    struct fp8q_forward *fw = l->fw;
+    const struct fp8q_model *m = l->branch->model;
+    const float *x = m->norms[FP8Q_NORM_IN] ? fw->x : l->h;
+    FP8Q_TRY(norm_at(l, FP8Q_NORM_IN, l->h, fw->x, err));
+    FP8Q_TRY(run_site(l, FP8Q_Q_PROJ, 3, x, (float *const[]){fw->q, fw->k, fw->v}, err));
+
+    FP8Q_TRY(fp8q_step_rotate(l, err));
+    FP8Q_TRY(fp8q_attention(fw, m, l->group, m->window[l->index], err));
+    FP8Q_TRY(run_site(l, FP8Q_O_PROJ, 1, fw->att, &fw->x, err));
+
+    FP8Q_TRY(norm_at(l, FP8Q_NORM_OUT, fw->x, fw->x, err));
+    return fp8q_step_add(l, err);
+}
+
+/* gate, up and down of the MLP, or of the expert that all tokens share: @x to @out.  */
+static int run_dense(const struct fp8q_layer *l, const float *x, float *out, struct fp8q_error *err)
+{
+    struct fp8q_forward *fw = l->fw;
+    const struct fp8q_model *m = l->branch->model;
+    size_t width = (size_t)(m->sparse[l->index] ? m->moe.shared_width : m->intermediate);
+    FP8Q_TRY(run_site(l, FP8Q_GATE_PROJ, 2, x, (float *const[]){fw->gate, fw->up}, err));
+    FP8Q_TRY(fp8q_step_activate(fw, m, fw->gate, fw->up, l->group->n_tokens, width, err));
+    return run_site(l, FP8Q_DOWN_PROJ, 1, fw->gate, &out, err);
+}
+
+static int run_mlp(const struct fp8q_layer *l, struct fp8q_error *err)
+{
+    struct fp8q_forward *fw = l->fw;
+    const struct fp8q_model *m = l->branch->model;
+    const float *x = m->norms[FP8Q_NORM_MLP_IN] ? fw->x : l->h;
+    FP8Q_TRY(norm_at(l, FP8Q_NORM_MLP_IN, l->h, fw->x, err));
+
+    if (!m->sparse[l->index]) {
+        FP8Q_TRY(run_dense(l, x, fw->x, err));
+    } else {
+        bool shared = m->moe.shared_width > 0;
+        if (shared)
+            FP8Q_TRY(run_dense(l, x, fw->routed, err));
+        FP8Q_TRY(fp8q_experts(l, x, shared, err));
+    }
+
+    FP8Q_TRY(norm_at(l, FP8Q_NORM_MLP_OUT, fw->x, fw->x, err));
+    return fp8q_step_add(l, err);
+}
+
+static int run_layer(const struct fp8q_layer *l, struct fp8q_error *err)
+{
+    FP8Q_TRY(run_attention(l, err));
+    return run_mlp(l, err);
+}
+
+int fp8q_forward_layer(struct fp8q_forward *fw, const struct fp8q_branch *branch,
+                       const struct fp8q_group *group, uint32_t layer, float *h,
+                       struct fp8q_error *err)
+{
+    struct fp8q_layer l = {.fw = fw, .branch = branch, .group = group, .index = layer, .h = h};
+    for (unsigned i = 0; i < group->n_models; i++)
+        if (group->rotary[i].model == branch->model)
+            l.rotary = &group->rotary[i];
+    if (!l.rotary)
+        return fp8q_fail(err, FP8Q_E_ARG, "group", "the group was not made for this model");
+
+    struct fp8q_error inner = {0};
+    int status = run_layer(&l, &inner);
+    if (status == FP8Q_OK)
+        return FP8Q_OK;
+    if (strcmp(inner.id, "not-finite") != 0) {
+        if (err)
+            *err = inner;
+        return status;
+    }
+
+    /* Which of two checkpoints gave an infinity is what the user asks first.  */
+    struct fp8q_shown shown;
+    return fp8q_fail(err, (enum fp8q_status)status, "not-finite", "%s, layer %u: %s",
+                     fp8q_show(&shown, branch->model->ckpt->path), layer, inner.message);
+}
+
+int fp8q_forward_norm(struct fp8q_forward *fw, const struct fp8q_branch *branch, size_t n_tokens,
+                      float *h, struct fp8q_error *err)
+{
+    struct fp8q_name name = {""};
+    strcat(strcat(name.text, branch->model->prefix), "norm.weight");
+    return fp8q_step_norm(fw, branch->model, name.text, n_tokens, h, h, err);
+}
+
+/* ---- embedding ----------------------------------------------------------------------------- */
+
+/* Captured embeddings are what entered the first layer, so only rows of the table are scaled.  */
+static int embed_sample(struct fp8q_forward *fw, const struct fp8q_weights *w,
+                        const struct fp8q_sample *s, float scale, float *h, struct fp8q_error *err)
+{
+    size_t hidden = (size_t)w->n_cols;
+    if (s->embeds) {
+        memcpy(h, s->embeds, s->n_tokens * hidden * sizeof(*h));
+        return FP8Q_OK;
+    }
+    for (size_t t = 0; t < s->n_tokens; t++)
+        FP8Q_TRY(fp8q_weights_read(w, fw->kernel, (uint64_t)s->ids[t], 1, fw->workers,
+                                   h + t * hidden, err));
+    for (size_t i = 0; i < s->n_tokens * hidden && scale != 1.0f; i++)
+        h[i] *= scale;
+    return FP8Q_OK;
+}
+
+int fp8q_forward_embed(struct fp8q_forward *fw, const struct fp8q_branch *branch,
+                       const struct fp8q_group *group, float *h, struct fp8q_error *err)
+{
+    const struct fp8q_model *m = branch->model;
+    struct fp8q_weights weights;
+    struct fp8q_name name = {""};
+    strcat(strcat(name.text, m->prefix), "embed_tokens.weight");
+    FP8Q_TRY(fp8q_weights_open(m->ckpt, name.text, &weights, err));
+
+    int status = FP8Q_OK;
+    for (size_t i = 0; i < group->n_samples && status == FP8Q_OK; i++)
+        status = embed_sample(fw, &weights, &group->samples[i], m->embed_scale,
+                              h + group->first[i] * m->hidden, err);
+    fp8q_weights_reset(&weights);
+    return status;
+}

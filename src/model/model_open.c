@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * model_open.c - opens a model: finds its architecture and its tensors, and checks their shapes.
+ * What config.json says is read in config.c.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/internal.h"
+
+/* ---- tensors ------------------------------------------------------------------------------- */
+
+static int check_tensor(const struct fp8q_model *m, const char *name, uint32_t ndim, uint64_t rows,
+                        uint64_t cols, struct fp8q_error *err)
+{
+    const struct fp8q_tensor *t = fp8q_ckpt_find(m->ckpt, name);
+    struct fp8q_shown shown;
+    if (!t)
+        return fp8q_fail(err, FP8Q_E_FORMAT, "tensor-missing",
+                         "there is no tensor \"%s\", as config.json makes one expect",
+                         fp8q_show(&shown, name));
+    if (t->ndim != ndim || t->shape[0] != rows || (ndim == 2 && t->shape[1] != cols))
+        return fp8q_fail(err, FP8Q_E_FORMAT, "tensor-shape",
+                         "tensor \"%s\": expected shape [%llu%s%.0llu], as config.json says, found "
+                         "%u dimensions and %llu elements",
+                         fp8q_show(&shown, name), (unsigned long long)rows, ndim == 2 ? ", " : "",
+                         (unsigned long long)cols, t->ndim, (unsigned long long)t->n_elems);
+    return FP8Q_OK;
+}
+
+static bool has(const struct fp8q_ckpt *ckpt, const char *prefix, const char *rest)
+{
+    char name[160];
+    snprintf(name, sizeof(name), "%s%s", prefix, rest);
+    return fp8q_ckpt_find(ckpt, name) != NULL;
+}
+
+static int find_prefix(struct fp8q_model *m, struct fp8q_error *err)
+{
+    static const char *const prefixes[] = {"model.",
+                                           "model.language_model.",
+                                           "language_model.model.",
+                                           "language_model.",
+                                           "model.text_model.",
+                                           "model.model.",
+                                           "backbone.eagle_model.language_model.model."};
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
+        if (has(m->ckpt, prefixes[i], "layers.0.self_attn.o_proj.weight")) {
+            snprintf(m->prefix, sizeof(m->prefix), "%s", prefixes[i]);
+            return FP8Q_OK;
+        }
+    return fp8q_fail(err, FP8Q_E_FORMAT, "names",
+                     "there is no \"layers.0.self_attn.o_proj.weight\" under \"model.\", "
+                     "\"model.language_model.\" or \"language_model.model.\", as a %s has it",
+                     m->architecture);
+}
+
+/* A weight that may be quantized: its shape, how it is scaled, and what happens to its input.  */
+static int check_weight(struct fp8q_model *m, size_t slot, const char *name, uint64_t rows,
+                        uint64_t cols, struct fp8q_error *err)
+{
+    struct fp8q_weights weights;
+    FP8Q_TRY(check_tensor(m, name, 2, rows, cols, err));
+    FP8Q_TRY(fp8q_weights_open(m->ckpt, name, &weights, err));
+    enum fp8q_scaling scaling = weights.scaling;
+    fp8q_weights_reset(&weights);
+
+    m->scaling[slot] = (uint8_t)scaling;
+    return fp8q_served_acts(m->ckpt, name, scaling, &m->served[slot], &m->static_scale[slot], err);
+}
+
+static int check_linear(struct fp8q_model *m, uint32_t layer, enum fp8q_linear linear,
+                        struct fp8q_error *err)
+{
+    struct fp8q_name name;
+    uint64_t shape[2], rows = fp8q_linear_disk_rows(m, linear);
+    size_t slot = fp8q_linear_slot(layer, linear);
+    fp8q_linear_shape(m, linear, shape);
+    if (linear >= FP8Q_GATE_PROJ && m->sparse[layer])
+        rows = shape[linear == FP8Q_DOWN_PROJ] = m->moe.shared_width;
+    if (linear == FP8Q_DOWN_PROJ)
+        rows = m->hidden;
+    fp8q_linear_name(m, layer, linear, ".weight", &name);
+
+    if (fp8q_linear_is_rest(m, linear)) { /* opened with its first part */
+        m->scaling[slot] = m->scaling[slot - 1];
+        m->served[slot] = m->served[slot - 1];
+        m->static_scale[slot] = m->static_scale[slot - 1];
+        return FP8Q_OK;
+    }
+    FP8Q_TRY(check_weight(m, slot, name.text, rows, shape[1], err));
+
+    if (!m->bias[linear])
+        return FP8Q_OK;
+    fp8q_linear_name(m, layer, linear, ".bias", &name);
+    return check_tensor(m, name.text, 1, rows, 0, err);
+}
+
+static int check_experts(struct fp8q_model *m, uint32_t layer, struct fp8q_error *err)
+{
+    const struct fp8q_moe *moe = &m->moe;
+    struct fp8q_name name;
+    FP8Q_TRY(check_tensor(m, fp8q_layer_name(m, layer, moe->router, &name), 2, moe->n_experts,
+                          m->hidden, err));
+    if (moe->shared_width)
+        FP8Q_TRY(check_tensor(m, fp8q_layer_name(m, layer, "mlp.shared_expert_gate.weight", &name),
+                              2, 1, m->hidden, err));
+
+    for (uint32_t e = 0; e < moe->n_experts; e++)
+        for (int i = FP8Q_GATE_PROJ; i <= FP8Q_DOWN_PROJ; i++) {
+            enum fp8q_linear linear = (enum fp8q_linear)i;
+            bool down = linear == FP8Q_DOWN_PROJ;
+            fp8q_expert_name(m, layer, e, linear, ".weight", &name);
+            FP8Q_TRY(check_weight(m, fp8q_expert_slot(m, layer, e, linear), name.text,
+                                  down ? m->hidden : moe->width, down ? moe->width : m->hidden,
+                                  err));
+        }
+    return FP8Q_OK;
+}
+
+static int check_norms(struct fp8q_model *m, uint32_t layer, struct fp8q_error *err)
+{
+    struct fp8q_name name;
+    for (int i = 0; i < FP8Q_N_NORMS; i++)
+        if (m->norms[i])
+            FP8Q_TRY(check_tensor(m, fp8q_layer_name(m, layer, m->norms[i], &name), 1, m->hidden, 0,
+                                  err));
+    if (m->qk_norm == FP8Q_QK_NORM_NONE)
+        return FP8Q_OK;
+
+    bool whole = m->qk_norm == FP8Q_QK_NORM_WHOLE;
+    uint64_t q = (uint64_t)m->head_dim * (whole ? m->n_heads : 1);
+    uint64_t k = (uint64_t)m->head_dim * (whole ? m->n_kv_heads : 1);
+    FP8Q_TRY(
+        check_tensor(m, fp8q_layer_name(m, layer, "self_attn.q_norm.weight", &name), 1, q, 0, err));
+    return check_tensor(m, fp8q_layer_name(m, layer, "self_attn.k_norm.weight", &name), 1, k, 0,
+                        err);
+}
+
+static int check_layer(struct fp8q_model *m, uint32_t layer, struct fp8q_error *err)
+{
+    bool mlp = !m->sparse[layer] || m->moe.shared_width > 0;
+    int last = mlp ? FP8Q_DOWN_PROJ : FP8Q_O_PROJ;
+    for (int i = 0; i <= last; i++)
+        FP8Q_TRY(check_linear(m, layer, (enum fp8q_linear)i, err));
+    if (m->sparse[layer])
+        FP8Q_TRY(check_experts(m, layer, err));
+    return check_norms(m, layer, err);
+}
+
+/* Tied as config.json says; where it does not, as the file says.  */
+static int find_head(struct fp8q_model *m, const struct fp8q_json *text, bool tied_by_default,
+                     struct fp8q_error *err)
+{
+    static const char *const heads[] = {"lm_head.weight", "language_model.lm_head.weight",
+                                        "backbone.eagle_model.language_model.lm_head.weight"};
+    const struct fp8q_json *tie = fp8q_json_get(m->ckpt->config, "tie_word_embeddings");
+    const struct fp8q_json *tie_text = fp8q_json_get(text, "tie_word_embeddings");
+    const char *head = NULL;
+    for (size_t i = 0; i < sizeof(heads) / sizeof(*heads) && !head; i++)
+        if (fp8q_ckpt_find(m->ckpt, heads[i]))
+            head = heads[i];
+
+    m->tied = fp8q_json_bool(tie, false) || fp8q_json_bool(tie_text, false);
+    if (!tie && !tie_text)
+        m->tied = head == NULL || (tied_by_default && m->ckpt->config == text);
+    if (m->tied)
+        snprintf(m->head_name, sizeof(m->head_name), "%sembed_tokens.weight", m->prefix);
+    else
+        snprintf(m->head_name, sizeof(m->head_name), "%s", head ? head : heads[0]);
+
+    FP8Q_TRY(check_tensor(m, m->head_name, 2, m->vocab, m->hidden, err));
+    struct fp8q_weights weights;
+    FP8Q_TRY(fp8q_weights_open(m->ckpt, m->head_name, &weights, err));
+    m->head_scaling = weights.scaling;
+    fp8q_weights_reset(&weights);
+
+    uint8_t served;
+    FP8Q_TRY(fp8q_served_acts(m->ckpt, m->head_name, m->head_scaling, &served,
+                              &m->head_static_scale, err));
+    m->head_served = (enum fp8q_acts)served;
+    return FP8Q_OK;
+}
+
+/* Engines give the linears that share an input one static scale: the largest.  */
+static void share_static_scales(struct fp8q_model *m, size_t first, size_t n)
+{
+    float largest = 0;
+    for (size_t i = first; i < first + n; i++)
+        if (m->static_scale[i] > largest)
+            largest = m->static_scale[i];
+    for (size_t i = first; i < first + n; i++)
+        m->static_scale[i] = largest;
+}
+
+static int find_tensors(struct fp8q_model *m, struct fp8q_error *err)
+{
+    struct fp8q_name name;
+    m->n_slots = (size_t)m->n_layers * (FP8Q_N_LINEARS + 3 * (size_t)m->moe.n_experts);
+    m->scaling = fp8q_array(m->n_slots, sizeof(*m->scaling));
+    m->served = fp8q_array(m->n_slots, sizeof(*m->served));
+    m->static_scale = fp8q_array(m->n_slots, sizeof(*m->static_scale));
+    if (!m->scaling || !m->served || !m->static_scale)
+        return fp8q_fail_nomem(err);
+
+    snprintf(name.text, sizeof(name.text), "%sembed_tokens.weight", m->prefix);
+    FP8Q_TRY(check_tensor(m, name.text, 2, m->vocab, m->hidden, err));
+    snprintf(name.text, sizeof(name.text), "%snorm.weight", m->prefix);
+    FP8Q_TRY(check_tensor(m, name.text, 1, m->hidden, 0, err));
+    for (uint32_t layer = 0; layer < m->n_layers; layer++)
+        FP8Q_TRY(check_layer(m, layer, err));
+
+    for (uint32_t layer = 0; layer < m->n_layers; layer++) {
+        share_static_scales(m, fp8q_linear_slot(layer, FP8Q_Q_PROJ), 3);
+        share_static_scales(m, fp8q_linear_slot(layer, FP8Q_GATE_PROJ), 2);
+        for (uint32_t e = 0; e < m->moe.n_experts; e++)
+            share_static_scales(m, fp8q_expert_slot(m, layer, e, FP8Q_GATE_PROJ), 2);
+    }
+    return FP8Q_OK;
+}
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+/* The part of config.json that describes the language model, and its architecture.  */
+static int find_architecture(const struct fp8q_ckpt *ckpt, const struct fp8q_json **text_out,
+                             const struct fp8q_architecture **arch_out, struct fp8q_error *err)
+{
+    const struct fp8q_json *config = ckpt->config;
+    struct fp8q_shown shown, shown_type;
+    if (!config)
+        return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "no-config",
+                         "%s: there is no config.json, so the network is not known",
+                         fp8q_show(&shown, ckpt->path));
+
+    const char *type = fp8q_json_string(fp8q_json_get(config, "model_type"), NULL);
+    const char *key = fp8q_wrapper_key(type);
+    const struct fp8q_json *nested = key ? fp8q_json_get(config, key) : NULL;
+    *text_out = config;
+    if (fp8q_json_is_object(nested)) {
+        *text_out = nested;
+        type = fp8q_json_string(fp8q_json_get(nested, "model_type"), fp8q_wrapper_default(type));
+    }
+
+    *arch_out = fp8q_architecture_find(type);
+    if (*arch_out)
+        return FP8Q_OK;
+    struct fp8q_text known = {0};
+    fp8q_architecture_list(&known);
+    int status = fp8q_fail(
+        err, FP8Q_E_UNSUPPORTED, "family",
+        "%s: model_type \"%s\" cannot be evaluated; known are %s", fp8q_show(&shown, ckpt->path),
+        type ? fp8q_show(&shown_type, type) : "(none)", known.data ? known.data : "");
+    fp8q_text_reset(&known);
+    return status;
+}
+
+static int describe(struct fp8q_model *m, struct fp8q_error *err)
+{
+    const struct fp8q_architecture *arch;
+    const struct fp8q_json *text;
+    FP8Q_TRY(find_architecture(m->ckpt, &text, &arch, err));
+    snprintf(m->architecture, sizeof(m->architecture), "%s", arch->model_type);
+
+    FP8Q_TRY(fp8q_config_read(m, arch, text, err));
+    FP8Q_TRY(find_prefix(m, err));
+    FP8Q_TRY(find_tensors(m, err));
+    return find_head(m, text, arch->traits & FP8Q_TIED, err);
+}
+
+int fp8q_model_open(const struct fp8q_ckpt *ckpt, struct fp8q_model *model_out,
+                    struct fp8q_error *err)
+{
+    *model_out = (struct fp8q_model){.ckpt = ckpt};
+    int status = describe(model_out, err);
+    if (status != FP8Q_OK)
+        fp8q_model_reset(model_out);
+    return status;
+}
