@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -60,28 +61,45 @@ int fp8q_make_parents(const char *dir, const char *relative, struct fp8q_error *
     return status;
 }
 
+/* glibc has a function for it (tests fail it by wrapping that), others have the system call alone.  */
+static int rename_flags(const char *from, const char *to, unsigned flags)
+{
+#if defined(__GLIBC__) || !defined(SYS_renameat2)
+    return renameat2(AT_FDCWD, from, AT_FDCWD, to, flags);
+#else
+    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags);
+#endif
+}
+
+/* File systems without a flag say so in one of these ways.  */
+static bool no_such_flag(int error)
+{
+    return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP;
+}
+
 int fp8q_rename(const char *from, const char *to, struct fp8q_error *err)
 {
     struct fp8q_shown a, b;
-
-    if (rename(from, to) != 0)
-        return fp8q_fail_errno(err, errno, "renaming %s to %s", fp8q_show(&a, from),
-                               fp8q_show(&b, to));
-    return FP8Q_OK;
+    if (rename(from, to) == 0)
+        return FP8Q_OK;
+    bool across = errno == EXDEV;
+    int status =
+        fp8q_fail_errno(err, errno, "renaming %s to %s", fp8q_show(&a, from), fp8q_show(&b, to));
+    if (across && err)
+        snprintf(err->id, sizeof(err->id), "cross-device");
+    return status;
 }
 
 int fp8q_rename_new(const char *from, const char *to, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
     struct stat st;
-
-    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+    if (rename_flags(from, to, RENAME_NOREPLACE) == 0)
         return FP8Q_OK;
     if (errno == EEXIST)
         return fp8q_fail(err, FP8Q_E_ARG, "dst-exists", "%s: exists already",
                          fp8q_show(&shown, to));
-
-    if (errno != EINVAL && errno != ENOSYS)
+    if (!no_such_flag(errno))
         return fp8q_fail_errno(err, errno, "renaming to %s", fp8q_show(&shown, to));
 
     /* File system without RENAME_NOREPLACE: the check leaves a short gap, the lock covers our own
@@ -99,11 +117,9 @@ int fp8q_rename_new(const char *from, const char *to, struct fp8q_error *err)
 int fp8q_rename_swap(const char *a, const char *b, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
-
-    if (renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0)
+    if (rename_flags(a, b, RENAME_EXCHANGE) == 0)
         return FP8Q_OK;
-
-    if (errno == EINVAL || errno == ENOSYS)
+    if (no_such_flag(errno) || errno == EXDEV) /* EXDEV: overlayfs, a directory of a lower layer */
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "no-swap",
                          "%s: this file system cannot swap two names", fp8q_show(&shown, b));
     return fp8q_fail_errno(err, errno, "replacing %s", fp8q_show(&shown, b));
@@ -231,11 +247,12 @@ static int stat_result(int result, const char *path, bool *there_out, struct fp8
     *there_out = result == 0;
     if (result == 0 || errno == ENOENT || errno == ENOTDIR)
         return FP8Q_OK;
-
-    bool loop = errno == ELOOP;
-    int status = fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
-    if (loop && err)
+    int error = errno;
+    int status = fp8q_fail_errno(err, error, "%s", fp8q_show(&shown, path));
+    if (err && error == ELOOP)
         snprintf(err->id, sizeof(err->id), "link-loop");
+    if (err && error == ENAMETOOLONG)
+        snprintf(err->id, sizeof(err->id), "path-too-long");
     return status;
 }
 
@@ -303,25 +320,34 @@ uint64_t fp8q_free_space(const char *dir)
 
 /* ---- locks --------------------------------------------------------------------------------- */
 
-static int lock_open(int fd, const char *path, bool shared, bool *taken_out, struct fp8q_error *err)
+/* Network file systems may have no locks at all (Lustre mounted without flock, some FUSE ones).  */
+static bool cannot_lock(int error)
 {
+    return error == ENOSYS || error == EOPNOTSUPP || error == ENOLCK || error == EINVAL;
+}
+
+static int take_lock(int fd, const char *path, bool shared, bool *taken_out, bool *works_out,
+                     struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
     struct stat held, there;
     bool exists;
     int result;
-
+    *taken_out = *works_out = true;
     do
         result = flock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB);
     while (result != 0 && errno == EINTR);
 
-    *taken_out = false;
     if (result != 0) {
-        struct fp8q_shown shown;
-        return errno == EWOULDBLOCK
-                   ? FP8Q_OK
-                   : fp8q_fail_errno(err, errno, "locking %s", fp8q_show(&shown, path));
+        *taken_out = *works_out = cannot_lock(errno);
+        if (*taken_out)
+            *works_out = false;
+        if (*taken_out || errno == EWOULDBLOCK)
+            return FP8Q_OK;
+        return fp8q_fail_errno(err, errno, "locking %s", fp8q_show(&shown, path));
     }
 
-    /* Whoever held it may have renamed it away: then this is a lock on nothing.  */
+    /* Who held it before may have removed the file: then another one will be locked by the next.  */
     FP8Q_TRY(fp8q_fstat(fd, &held, path, err));
     FP8Q_TRY(fp8q_lstat(path, &there, &exists, err));
     *taken_out = exists && held.st_ino == there.st_ino && held.st_dev == there.st_dev;
@@ -332,39 +358,41 @@ int fp8q_lock_file(const char *path, bool shared, int *fd_out, bool *taken_out,
                    struct fp8q_error *err)
 {
     struct fp8q_shown shown;
-
+    bool works = true;
     *taken_out = false;
 
     *fd_out = fp8q_open_retry(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
     if (*fd_out < 0)
         return fp8q_fail_errno(err, errno, "cannot create %s", fp8q_show(&shown, path));
 
-    int status = lock_open(*fd_out, path, shared, taken_out, err);
-    if (!*taken_out)
+    int status = take_lock(*fd_out, path, shared, taken_out, &works, err);
+    if (status != FP8Q_OK || !*taken_out || !works)
         (void)fp8q_close(fd_out, path, NULL); /* nothing was written */
     return status;
 }
 
-int fp8q_lock_dir(const char *path, bool shared, int *fd_out, bool *taken_out,
-                  struct fp8q_error *err)
+/* ---- places ---------------------------------------------------------------------------------- */
+
+int fp8q_rmdir(const char *path, bool *gone_out, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+    *gone_out = rmdir(path) == 0 || errno == ENOENT;
+    if (*gone_out || errno == ENOTEMPTY || errno == EEXIST)
+        return FP8Q_OK;
+    return fp8q_fail_errno(err, errno, "removing %s", fp8q_show(&shown, path));
+}
 
-    *taken_out = false;
-    *fd_out = fp8q_open_retry(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
-
-    if (*fd_out < 0) {
-        if (errno == ENOENT) /* renamed by who held it */
-            return FP8Q_OK;
-        return fp8q_fail_errno(err, errno, "%s", fp8q_show(&shown, path));
-    }
-
-    struct fp8q_error why = {0};
-    int status = lock_open(*fd_out, path, shared, taken_out, &why);
-
-    if (!*taken_out)
-        (void)fp8q_close(fd_out, path, NULL);
-    if (status != FP8Q_OK) /* NFS locks only what is open for writing, and a directory never is */
-        *taken_out = true;
+int fp8q_mkdir_mode(const char *path, mode_t mode, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    if (mkdir(path, (mode & 0777) | 0700) != 0)
+        return fp8q_fail_errno(err, errno, "cannot create directory %s", fp8q_show(&shown, path));
     return FP8Q_OK;
+}
+
+bool fp8q_is_mount(const char *path)
+{
+    struct statx st;
+    return statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_INO, &st) == 0 &&
+           (st.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
 }

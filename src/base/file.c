@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * file.c - whole files: read into memory, written durably, copied.
+ * file.c - whole files: read into memory, written durably.
  */
 #include "base/file.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -92,57 +91,4 @@ int fp8q_write_file(const char *path, const void *data, size_t len, struct fp8q_
 
     FP8Q_TRY(fp8q_create(path, &fd, err));
     return close_written(&fd, path, write_and_flush(fd, path, data, len, err), err);
-}
-
-/* One file on its way to a copy.  */
-struct copying {
-    const char *from, *to;
-    struct stat st; /* of the original */
-    int in, out;
-    const struct fp8q_watch *watch;
-};
-
-static int copy_bytes(const struct copying *c, struct fp8q_error *err)
-{
-    enum { CHUNK = 1 << 20 };
-    uint64_t size = (uint64_t)c->st.st_size;
-    int status = FP8Q_OK;
-    char *buf = malloc(CHUNK);
-    if (!buf)
-        return fp8q_fail_nomem(err);
-
-    for (uint64_t at = 0; at < size; at += CHUNK) {
-        size_t n = (size_t)fp8q_min_u64(size - at, CHUNK);
-        if ((status = fp8q_pread(c->in, buf, n, at, c->from, err)) != FP8Q_OK ||
-            (status = fp8q_pwrite(c->out, buf, n, at, c->to, err)) != FP8Q_OK ||
-            (status = fp8q_watch_check(c->watch, err)) != FP8Q_OK)
-            break;
-    }
-
-    free(buf);
-    return status;
-}
-
-static int fill_copy(const struct copying *c, struct fp8q_error *err)
-{
-    struct fp8q_shown shown;
-
-    FP8Q_TRY(copy_bytes(c, err));
-    if (fchmod(c->out, c->st.st_mode & 0777) != 0)
-        return fp8q_fail_errno(err, errno, "setting the mode of %s", fp8q_show(&shown, c->to));
-    return fp8q_fsync(c->out, c->to, err);
-}
-
-int fp8q_copy_file(const char *from, const char *to, const struct fp8q_watch *watch,
-                   struct fp8q_error *err)
-{
-    struct copying c = {.from = from, .to = to, .watch = watch};
-
-    FP8Q_TRY(fp8q_open_read(from, &c.st, &c.in, err));
-    int status = fp8q_create(to, &c.out, err);
-    if (status == FP8Q_OK)
-        status = close_written(&c.out, to, fill_copy(&c, err), err);
-
-    (void)fp8q_close(&c.in, from, NULL);
-    return status;
 }

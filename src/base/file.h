@@ -5,7 +5,7 @@
 #ifndef FP8Q_FILE_H
 #define FP8Q_FILE_H
 
-#include "base/watch.h"
+#include "base/error.h"
 
 /* A whole file of at most @max bytes, with a NUL appended (not counted in *@len_out).  Free
  * *@data_out.  */
@@ -16,8 +16,4 @@ int fp8q_read_file_if_there(const char *path, uint64_t max, char **data_out, siz
                             struct fp8q_error *err);
 /* A new file with these bytes, fsynced and closed; removed again on failure.  */
 int fp8q_write_file(const char *path, const void *data, size_t len, struct fp8q_error *err);
-/* Copies a regular file to a new path (same rules), keeping its permission bits.  */
-int fp8q_copy_file(const char *from, const char *to, const struct fp8q_watch *watch,
-                   struct fp8q_error *err);
-
 #endif

@@ -82,9 +82,13 @@ int fp8q_open_read(const char *path, struct stat *stat_out, int *fd_out, struct 
 
 int fp8q_create(const char *path, int *fd_out, struct fp8q_error *err)
 {
-    struct fp8q_shown shown;
+    return fp8q_create_mode(path, 0666, fd_out, err);
+}
 
-    *fd_out = fp8q_open_retry(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
+int fp8q_create_mode(const char *path, mode_t mode, int *fd_out, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    *fd_out = fp8q_open_retry(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, (int)(mode & 0777));
     if (*fd_out < 0)
         return fp8q_fail_errno(err, errno, "cannot create %s", fp8q_show(&shown, path));
     return FP8Q_OK;

@@ -18,6 +18,8 @@
 int fp8q_open_read(const char *path, struct stat *stat_out, int *fd_out, struct fp8q_error *err);
 /* Creates a file that must not exist yet (mode 0666 less the umask), for reading and writing.  */
 int fp8q_create(const char *path, int *fd_out, struct fp8q_error *err);
+/* The same with the permission bits of another file, less the umask: as `cp` does.  */
+int fp8q_create_mode(const char *path, mode_t mode, int *fd_out, struct fp8q_error *err);
 /* Opens an existing regular file for reading and writing; symbolic links are refused.  */
 int fp8q_open_write(const char *path, int *fd_out, struct fp8q_error *err);
 

@@ -148,8 +148,6 @@ static int convert(struct cli *cli, const struct words *w, const struct fp8q_pla
 {
     struct fp8q_convert_result result;
     o->watch = &cli->watch;
-    o->overwrite = w->overwrite;
-    o->resume = w->resume;
     int status = fp8q_convert(plan, o, &result, &cli->warnings, &cli->error);
     if (status != FP8Q_OK)
         return status;
@@ -189,11 +187,13 @@ static int plan_and_convert(struct cli *cli, const struct words *w, struct fp8q_
         cli_report_plan_json(cli, plan);
         status = fp8q_plan_check(plan, &cli->error);
         o->request = r;
+        o->overwrite = w->overwrite;
+        o->resume = w->resume;
         if (status == FP8Q_OK && w->resume && !w->dry_run && !o->n_parts)
             status = fp8q_convert_complete(plan, o, &complete, &cli->error);
         if (status == FP8Q_OK && !w->dry_run &&
             !complete) /* before the plan is printed as if it would be done */
-            status = fp8q_outdir_check(ckpt, o->destination, w->overwrite, &cli->error);
+            status = fp8q_convert_check(plan, o, &cli->error);
         if ((status == FP8Q_OK && !complete) || w->dry_run)
             cli_report_plan(cli, plan);
         if (complete)

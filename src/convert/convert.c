@@ -1,285 +1,333 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * convert.c - drives the stages, and decides what a run still has to do.
+ * convert.c - drives the stages.
+ *
+ * 1. job_open: what is read, what will be written, the state; side files are opened, so that one
+ *    that cannot be read is found before the first byte.
+ * 2. outdir.c takes the destination: whose are the names?
+ * 3. Side files are copied first, since they are small and their names are the odd ones.
+ * 4. stream.c writes the shards that are left, finish.c the rest.
+ * 5. The source must not have changed; commit.c gives the final name.
  */
 #include "convert/convert.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/io.h"
-#include "base/path.h"
-#include "base/dir.h"
-#include "plan/manifest.h"
 #include "base/mem.h"
-#include "convert/record.h"
+#include "base/path.h"
 #include "calibration/rounding.h"
+#include "convert/commit.h"
+#include "convert/complete.h"
+#include "convert/outdir.h"
+#include "convert/parts.h"
+#include "convert/state.h"
+#include "format/names.h"
 
-static uint64_t output_size(const struct fp8q_plan *plan)
-{
-    uint64_t size = 0;
-    for (size_t i = 0; i < plan->n_shards; i++)
-        size += i == plan->sidecar ? 0 : plan->shards[i].size_bytes + plan->shards[i].scale_bytes;
-    return size;
-}
+/* ---- the job --------------------------------------------------------------------------------- */
 
-/* ---- parts ----------------------------------------------------------------------------------- */
-
-struct sized {
-    size_t shard;
-    uint64_t bytes;
+struct job {
+    const struct fp8q_plan *plan;
+    const struct fp8q_convert_options *o;
+    struct fp8q_copies copies;
+    struct fp8q_guard_list reads;
+    struct fp8q_listing files;
+    struct fp8q_text state;
+    struct fp8q_outdir_job outdir;
 };
 
-static int by_size(const void *a, const void *b)
+static int list_reads(struct job *j, struct fp8q_error *err)
 {
-    const struct sized *x = a, *y = b;
-    if (x->bytes != y->bytes)
-        return x->bytes > y->bytes ? -1 : 1;
-    return x->shard < y->shard ? -1 : 1;
-}
+    const struct fp8q_ckpt *ckpt = j->plan->ckpt, *like = j->plan->options.select.like;
+    FP8Q_TRY(fp8q_guard_add(&j->reads, ckpt->path, "the source", err));
+    for (size_t i = 0; i < ckpt->n_shards; i++)
+        FP8Q_TRY(fp8q_guard_add(&j->reads, ckpt->shards[i].path, "a shard of the source", err));
+    for (size_t i = 0; i < j->copies.count; i++) {
+        char *path = fp8q_join(ckpt->dir, j->copies.files[i].name);
+        int status = path ? fp8q_guard_add(&j->reads, path, "a file of the source", err)
+                          : fp8q_fail_nomem(err);
+        free(path);
+        FP8Q_TRY(status);
+    }
 
-/* Largest shard first, each to the part that has least so far.  */
-int fp8q_part_of_shards(const struct fp8q_plan *plan, unsigned n_parts, unsigned *part_out,
-                        struct fp8q_error *err)
-{
-    struct sized *order = fp8q_array(plan->n_shards, sizeof(*order));
-    uint64_t *load = fp8q_array(n_parts, sizeof(*load));
-    if (!order || !load) {
-        free(order);
-        free(load);
-        return fp8q_fail_nomem(err);
-    }
-    size_t n = 0;
-    for (size_t i = 0; i < plan->n_shards; i++) {
-        part_out[i] = 0;
-        if (i != plan->sidecar)
-            order[n++] = (struct sized){i, plan->shards[i].size_bytes};
-    }
-    qsort(order, n, sizeof(*order), by_size);
-    for (size_t i = 0; i < n; i++) {
-        unsigned least = 0;
-        for (unsigned p = 1; p < n_parts; p++)
-            if (load[p] < load[least])
-                least = p;
-        load[least] += order[i].bytes;
-        part_out[order[i].shard] = least + 1;
-    }
-    free(order);
-    free(load);
+    if (like)
+        FP8Q_TRY(fp8q_guard_add(&j->reads, like->path, "the checkpoint of --like", err));
+    for (size_t i = 0; like && i < like->n_shards; i++)
+        FP8Q_TRY(fp8q_guard_add(&j->reads, like->shards[i].path, "a shard of --like", err));
+    if (j->o->request->calibration)
+        FP8Q_TRY(fp8q_guard_add(&j->reads, j->o->request->calibration, "the calibration", err));
     return FP8Q_OK;
 }
 
-/* ---- what is left to do ---------------------------------------------------------------------- */
-
-static bool shard_is_there(const struct fp8q_plan *plan, size_t shard,
-                           const struct fp8q_outdir *out)
+static int list_files(struct job *j, struct fp8q_error *err)
 {
-    struct stat st;
-    bool there = false;
-    char *path = fp8q_join(out->partial, plan->shards[shard].name);
-    if (path) /* what cannot be looked at is made again */
-        (void)fp8q_lstat(path, &st, &there, NULL);
-    free(path);
-    return there && S_ISREG(st.st_mode) && (uint64_t)st.st_size == plan->shards[shard].size_bytes;
+    const struct fp8q_plan *plan = j->plan;
+    for (size_t i = 0; i < plan->n_shards; i++)
+        FP8Q_TRY(fp8q_listing_add(&j->files, plan->shards[i].name, err));
+    if (plan->index_text)
+        FP8Q_TRY(fp8q_listing_add(&j->files, FP8Q_INDEX_NAME, err));
+    if (plan->config_text)
+        FP8Q_TRY(fp8q_listing_add(&j->files, FP8Q_CONFIG_NAME, err));
+    if (!plan->options.dequantize && plan->sidecar == SIZE_MAX)
+        FP8Q_TRY(fp8q_listing_add(&j->files, FP8Q_MANIFEST_NAME, err));
+    for (size_t i = 0; i < j->copies.count; i++)
+        FP8Q_TRY(fp8q_listing_add(&j->files, j->copies.files[i].name, err));
+    return fp8q_listing_sort(&j->files, err);
 }
 
-/* Skips other parts' shards and those that an earlier run completed.  */
-static int choose_shards(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
-                         const struct fp8q_outdir *out, bool *skip, size_t *resumed_out,
-                         struct fp8q_error *err)
+/* Bytes of all that this run will write; a part writes its shards.  */
+static int output_size(const struct job *j, uint64_t *size_out, struct fp8q_error *err)
 {
-    struct fp8q_results results;
-    *resumed_out = 0;
+    const struct fp8q_plan *plan = j->plan;
     unsigned *part = fp8q_array(plan->n_shards, sizeof(*part));
     int status = part ? FP8Q_OK : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK && o->n_parts)
-        status = fp8q_part_of_shards(plan, o->n_parts, part, err);
+    if (status == FP8Q_OK && j->o->n_parts)
+        status = fp8q_part_of_shards(plan, j->o->n_parts, part, err);
+
+    *size_out = j->o->n_parts ? 0 : j->copies.bytes;
     for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++)
-        skip[i] = part[i] != o->part;
+        if (i != plan->sidecar && part[i] == j->o->part)
+            *size_out += plan->shards[i].size_bytes + plan->shards[i].scale_bytes;
     free(part);
-    FP8Q_TRY(status);
-    FP8Q_TRY(fp8q_results_create(plan, &results, err));
-    for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++) {
-        bool found = false;
-        if (i == plan->sidecar || skip[i])
-            continue;
-        if (o->resume || o->n_parts)
-            status = fp8q_record_read(plan, i, out->work, &results, NULL, &found, err);
-        if (found && shard_is_there(plan, i, out)) {
-            skip[i] = true;
-            ++*resumed_out;
-        }
-    }
-    fp8q_results_reset(&results);
     return status;
 }
 
-static int make_directories(const struct fp8q_plan *plan, const struct fp8q_outdir *out,
-                            struct fp8q_error *err)
+static enum fp8q_outdir_use use_of(const struct fp8q_convert_options *o)
 {
-    for (size_t i = 0; i < plan->n_shards; i++)
-        FP8Q_TRY(fp8q_make_parents(out->partial, plan->shards[i].name, err));
+    if (o->n_parts)
+        return FP8Q_OUTDIR_PART;
+    return o->resume ? FP8Q_OUTDIR_RESUME : FP8Q_OUTDIR_FRESH;
+}
+
+static int job_fill(struct job *j, struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    uint64_t size;
+    FP8Q_TRY(fp8q_copies_list(j->plan->ckpt, &j->copies, warnings, err));
+    FP8Q_TRY(list_reads(j, err));
+    FP8Q_TRY(list_files(j, err));
+    FP8Q_TRY(fp8q_state_text(j->plan, j->o->request, j->o->n_parts, &j->copies, &j->files,
+                             &j->state, err));
+    FP8Q_TRY(output_size(j, &size, err));
+    j->outdir = (struct fp8q_outdir_job){.destination = j->o->destination,
+                                         .rules = {.ckpt = j->plan->ckpt,
+                                                   .reads = &j->reads,
+                                                   .copies = &j->copies,
+                                                   .files = &j->files,
+                                                   .overwrite = j->o->overwrite},
+                                         .state = j->state.data,
+                                         .size_bytes = size,
+                                         .use = use_of(j->o)};
     return FP8Q_OK;
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
+static void job_close(struct job *j)
+{
+    fp8q_copies_reset(&j->copies);
+    fp8q_guard_reset(&j->reads);
+    fp8q_listing_reset(&j->files);
+    fp8q_text_reset(&j->state);
+}
 
-/* How codes are rounded: plainly, or as a calibration file and its guard say.  */
+static int job_open(struct job *j, const struct fp8q_plan *plan,
+                    const struct fp8q_convert_options *o, struct fp8q_warnings *warnings,
+                    struct fp8q_error *err)
+{
+    *j = (struct job){.plan = plan, .o = o};
+    int status = job_fill(j, warnings, err);
+    if (status != FP8Q_OK)
+        job_close(j);
+    return status;
+}
+
+int fp8q_convert_check(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
+                       struct fp8q_error *err)
+{
+    struct job j;
+    FP8Q_TRY(job_open(&j, plan, o, NULL, err));
+    int status = fp8q_outdir_check(&j.outdir, err);
+    job_close(&j);
+    return status;
+}
+
+/* ---- rounding -------------------------------------------------------------------------------- */
+
+/* How values are rounded: plainly, or as a calibration file and its guard say.  */
 struct rounding {
-    struct fp8q_rounding compensation;
+    struct fp8q_rounding gptq;
     bool compensates;
     struct fp8q_text json; /* for the manifest */
 };
 
-static int open_rounding(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
-                         struct rounding *r, struct fp8q_convert_result *result,
-                         struct fp8q_warnings *warnings, struct fp8q_error *err)
+static int open_rounding(const struct job *j, struct rounding *r,
+                         struct fp8q_convert_result *result, struct fp8q_warnings *warnings,
+                         struct fp8q_error *err)
 {
-    *r = (struct rounding){.compensates = o->request->calibration != NULL};
+    const char *calibration = j->o->request->calibration;
+    *r = (struct rounding){.compensates = calibration != NULL};
     if (!r->compensates) {
         fp8q_text_puts(&r->json, "{\"method\": \"nearest-even\"}");
         return fp8q_text_status(&r->json, err);
     }
-    FP8Q_TRY(fp8q_rounding_open(plan, o->request->calibration, o->kernel, NULL, o->watch,
-                                &r->compensation, err));
-    result->n_compensated = r->compensation.n_compensated;
-    result->n_guarded = r->compensation.n_plain + r->compensation.n_without;
-    if (fp8q_calib_is_noise(&r->compensation.calib))
-        FP8Q_TRY(
-            fp8q_warn(warnings, err, "calibration-noise",
-                      "%s: the model finds its inputs no likelier than chance, so every site keeps "
-                      "plain rounding",
-                      o->request->calibration));
-    return fp8q_rounding_json(&r->compensation, &r->json, err);
+
+    int status =
+        fp8q_rounding_open(j->plan, calibration, j->o->kernel, NULL, j->o->watch, &r->gptq, err);
+    r->compensates = status == FP8Q_OK;
+    FP8Q_TRY(status);
+    result->n_compensated = r->gptq.n_compensated;
+    result->n_guarded = r->gptq.n_plain + r->gptq.n_without;
+    if (fp8q_calib_is_noise(&r->gptq.calib))
+        FP8Q_TRY(fp8q_warn(warnings, err, "calibration-noise",
+                           "%s: the model finds its inputs no likelier than chance, so every "
+                           "linear keeps plain rounding",
+                           calibration));
+    return fp8q_rounding_json(&r->gptq, &r->json, err);
 }
 
 static void close_rounding(struct rounding *r)
 {
     if (r->compensates)
-        fp8q_rounding_close(&r->compensation);
+        fp8q_rounding_close(&r->gptq);
     fp8q_text_reset(&r->json);
 }
 
-static int run(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
-               const struct fp8q_outdir *out, struct rounding *rounding,
-               struct fp8q_convert_result *result, struct fp8q_warnings *warnings,
-               struct fp8q_error *err)
+/* ---- the work -------------------------------------------------------------------------------- */
+
+static int stream(const struct job *j, const struct fp8q_outdir *out, struct rounding *rounding,
+                  size_t *resumed_out, struct fp8q_error *err)
 {
+    const struct fp8q_plan *plan = j->plan;
     bool *skip = fp8q_array(plan->n_shards, sizeof(*skip));
     if (!skip)
         return fp8q_fail_nomem(err);
-    int status = choose_shards(plan, o, out, skip, &result->resumed_shards, err);
+
+    struct fp8q_stream_options o = {.kernel = j->o->kernel,
+                                    .watch = j->o->watch,
+                                    .out_dir = out->names.partial,
+                                    .record_dir = out->names.work,
+                                    .skip = skip,
+                                    .shared = j->o->n_parts != 0,
+                                    .rounding = rounding->compensates ? &rounding->gptq : NULL};
+    bool look = j->o->resume || j->o->n_parts;
+    int status =
+        fp8q_parts_choose(plan, out, j->o->part, j->o->n_parts, look, skip, resumed_out, err);
+    for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++)
+        status = fp8q_make_parents_like(plan->ckpt, out->names.partial, plan->shards[i].name, err);
     if (status == FP8Q_OK)
-        status = make_directories(plan, out, err);
-    if (status == FP8Q_OK)
-        status =
-            fp8q_stream(plan,
-                        &(struct fp8q_stream_options){
-                            .kernel = o->kernel,
-                            .watch = o->watch,
-                            .out_dir = out->partial,
-                            .record_dir = out->work,
-                            .skip = skip,
-                            .shared = o->n_parts != 0,
-                            .rounding = rounding->compensates ? &rounding->compensation : NULL},
-                        err);
-    if (status == FP8Q_OK && !o->n_parts)
-        status = fp8q_finish(
-            plan, &(struct fp8q_finish_options){o->request, rounding->json.data, o->watch}, out,
-            &result->finish, warnings, err);
-    if (status == FP8Q_OK)
-        status = fp8q_watch_check(o->watch, err);
+        status = fp8q_stream(plan, &o, err);
     free(skip);
     return status;
 }
 
-/* ---- done already ---------------------------------------------------------------------------- */
-
-/* The manifest tells of the same version, options and source.  */
-static int is_same_request(const struct fp8q_manifest *m, const struct fp8q_plan *plan,
-                           const struct fp8q_request *request, bool *same_out,
-                           struct fp8q_error *err)
+static int copy(struct job *j, const struct fp8q_outdir *out, struct fp8q_error *err)
 {
-    struct fp8q_jsonw done = {.indent = 0}, wanted = {.indent = 0};
-    uint32_t crc;
-    fp8q_request_write(&m->request, NULL, &done);
-    fp8q_request_write(request, NULL, &wanted);
-    int status = fp8q_text_status(&done.text, err);
-    if (status == FP8Q_OK)
-        status = fp8q_text_status(&wanted.text, err);
-    *same_out = status == FP8Q_OK && strcmp(done.text.data, wanted.text.data) == 0 &&
-                strcmp(fp8q_json_string(fp8q_json_get(m->json, "fp8q"), ""), FP8Q_VERSION) == 0 &&
-                fp8q_parse_crc(
-                    fp8q_json_string(fp8q_json_path(m->json, "source.files_crc32"), NULL), &crc) &&
-                crc == fp8q_source_crc32(plan->ckpt);
-    fp8q_text_reset(&done.text);
-    fp8q_text_reset(&wanted.text);
+    return fp8q_copies_run(j->plan->ckpt, &j->copies, out->names.partial, j->o->watch, err);
+}
+
+static int finish(const struct job *j, const struct fp8q_outdir *out,
+                  const struct rounding *rounding, struct fp8q_finish_result *result,
+                  struct fp8q_error *err)
+{
+    struct fp8q_finish_options o = {.request = j->o->request,
+                                    .rounding = rounding->json.data,
+                                    .copies = &j->copies,
+                                    .out_dir = out->names.partial,
+                                    .record_dir = out->names.work};
+    FP8Q_TRY(fp8q_finish(j->plan, &o, result, err));
+    FP8Q_TRY(fp8q_ckpt_unchanged(j->plan->ckpt, err));
+    FP8Q_TRY(fp8q_copies_unchanged(j->plan->ckpt, &j->copies, err));
+    return fp8q_watch_check(j->o->watch, err);
+}
+
+static int commit(struct fp8q_outdir *out, struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    char *partial = strdup(out->names.partial);
+    bool left = false;
+    int status = fp8q_outdir_commit(out, &left, err);
+    if (status == FP8Q_OK && left && partial)
+        (void)fp8q_warn(warnings, NULL, "old-left",
+                        "%s: the old output had files that fp8q did not write; they are there",
+                        fp8q_show(&shown, partial));
+    free(partial);
     return status;
 }
 
-int fp8q_convert_complete(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
-                          bool *complete_out, struct fp8q_error *err)
+static int convert(struct job *j, struct fp8q_outdir *out, struct fp8q_convert_result *result,
+                   struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
-    struct fp8q_error why = {0};
-    struct fp8q_ckpt *done = NULL;
-    struct fp8q_manifest m = {0};
-    struct stat st;
-    bool there;
-    *complete_out = false;
-    FP8Q_TRY(fp8q_stat(o->destination, &st, &there, err));
-    if (!there)
+    struct rounding rounding;
+    int status = open_rounding(j, &rounding, result, warnings, err);
+    if (status == FP8Q_OK && !j->o->n_parts)
+        status = copy(j, out, err);
+    if (status == FP8Q_OK)
+        status = stream(j, out, &rounding, &result->resumed_shards, err);
+    if (status == FP8Q_OK && !j->o->n_parts)
+        status = finish(j, out, &rounding, &result->finish, err);
+    close_rounding(&rounding);
+
+    if (status != FP8Q_OK) {
+        fp8q_workdir_abandon(out);
+        return status;
+    }
+    if (j->o->n_parts) {
+        fp8q_workdir_close(out, false);
         return FP8Q_OK;
-    int status = fp8q_ckpt_open(o->destination, &done, NULL, &why);
-    if (status == FP8Q_OK)
-        status = fp8q_manifest_read(done, &m, &there, &why);
-    if (status == FP8Q_OK && there)
-        status = is_same_request(&m, plan, o->request, complete_out, &why);
-    fp8q_manifest_reset(&m);
-    fp8q_ckpt_close(done);
-    if (*complete_out)
-        fp8q_outdir_clean(plan->ckpt, o->destination);
-    if (status != FP8Q_E_IO && status != FP8Q_E_NOMEM)
-        return FP8Q_OK; /* not readable as an output of ours: not complete */
-    if (err)
-        *err = why;
-    return status;
+    }
+    return commit(out, warnings, err);
 }
-
-/* ---- a whole conversion ---------------------------------------------------------------------- */
 
 int fp8q_convert(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
                  struct fp8q_convert_result *result, struct fp8q_warnings *warnings,
                  struct fp8q_error *err)
 {
+    struct job j;
     struct fp8q_outdir out;
-    struct rounding rounding;
-    struct fp8q_text state = {0};
     *result = (struct fp8q_convert_result){.complete = o->n_parts == 0};
-    enum fp8q_outdir_use use = o->n_parts  ? FP8Q_OUTDIR_PART
-                               : o->resume ? FP8Q_OUTDIR_RESUME
-                                           : FP8Q_OUTDIR_FRESH;
-    int status = fp8q_outdir_check(plan->ckpt, o->destination, o->overwrite, err);
+    FP8Q_TRY(job_open(&j, plan, o, warnings, err));
+    int status = fp8q_outdir_open(&j.outdir, &out, warnings, err);
     if (status == FP8Q_OK)
-        status = fp8q_request_state(plan, o->request, o->n_parts, &state, err);
-    if (status == FP8Q_OK)
-        status = fp8q_outdir_open(plan->ckpt, o->destination, state.data,
-                                  o->n_parts ? 0 : output_size(plan), use, o->overwrite, &out, err);
-    fp8q_text_reset(&state);
-    FP8Q_TRY(status);
-    status = open_rounding(plan, o, &rounding, result, warnings, err);
-    if (status == FP8Q_OK)
-        status = run(plan, o, &out, &rounding, result, warnings, err);
-    close_rounding(&rounding);
-    if (status != FP8Q_OK) {
-        fp8q_outdir_abandon(&out);
-        return status;
-    }
-    if (o->n_parts) {
-        fp8q_outdir_leave(&out);
+        status = convert(&j, &out, result, warnings, err);
+    job_close(&j);
+    return status;
+}
+
+/* ---- done already ---------------------------------------------------------------------------- */
+
+int fp8q_convert_complete(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
+                          bool *complete_out, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    struct job j;
+    char *changed = NULL;
+    *complete_out = false;
+    FP8Q_TRY(job_open(&j, plan, o, NULL, err));
+    int status = fp8q_complete(plan, o->request, &j.copies, o->destination, o->watch, complete_out,
+                               &changed, err);
+    if (*complete_out)
+        fp8q_outdir_clean(&j.outdir);
+    else if (status == FP8Q_OK && changed && !o->overwrite)
+        status = fp8q_fail(err, FP8Q_E_ARG, "resume-differs",
+                           "%s: is complete, but %.500s; --overwrite makes it anew",
+                           fp8q_show(&shown, o->destination), changed);
+    free(changed);
+    job_close(&j);
+    return status;
+}
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+static int parse_state(const struct fp8q_json *json, const char *path,
+                       struct fp8q_request *request_out, uint64_t *n_parts_out,
+                       struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    FP8Q_TRY(fp8q_request_parse(fp8q_json_get(json, "request"), request_out, err));
+    (void)fp8q_json_uint(fp8q_json_get(json, "parts"), n_parts_out);
+    if (*n_parts_out > 0 && *n_parts_out <= UINT16_MAX)
         return FP8Q_OK;
-    }
-    return fp8q_outdir_commit(&out, err);
+    fp8q_request_reset(request_out);
+    return fp8q_fail(err, FP8Q_E_EVIDENCE, "no-parts",
+                     "%s: no part of a conversion to it has been run", fp8q_show(&shown, path));
 }
 
 int fp8q_convert_state(const char *destination, struct fp8q_json **json_out,
@@ -287,101 +335,83 @@ int fp8q_convert_state(const char *destination, struct fp8q_json **json_out,
                        struct fp8q_error *err)
 {
     struct fp8q_shown shown;
-    /* The second is where a commit that was killed left it.  */
-    static const char *const places[] = {".partial/.fp8q/state.json", ".partial.fp8q/state.json"};
-    char *data = NULL;
-    size_t len = strlen(destination), end = len;
+    struct fp8q_destination names;
+    struct fp8q_listing files = {0};
     *json_out = NULL;
-    while (end > 1 && destination[end - 1] == '/')
-        end--;
-    char *path = malloc(end + 64);
-    if (!path)
-        return fp8q_fail_nomem(err);
-    memcpy(path, destination, end);
-    int status = FP8Q_OK;
-    for (size_t i = 0; i < 2 && !data && status == FP8Q_OK; i++) {
-        strcpy(path + end, places[i]);
-        status = fp8q_read_file_if_there(path, (uint64_t)1 << 30, &data, &len, err);
-    }
-    if (status == FP8Q_OK && !data)
+    *n_parts_out = 0;
+    /* Whether it is a file is in the state; names of directories have all that is needed here.  */
+    FP8Q_TRY(fp8q_destination_open(destination, true, &names, err));
+    int status = fp8q_workdir_state(&names, json_out, &files, err);
+    if (status == FP8Q_OK && !*json_out)
         status = fp8q_fail(err, FP8Q_E_EVIDENCE, "no-parts",
                            "%s: no part of a conversion to it has been run",
                            fp8q_show(&shown, destination));
     if (status == FP8Q_OK)
-        status = fp8q_json_parse(data, len, 0, path, json_out, err);
-    if (status == FP8Q_OK)
-        status = fp8q_request_parse(fp8q_json_get(*json_out, "request"), request_out, err);
-    if (status == FP8Q_OK && !fp8q_json_uint(fp8q_json_get(*json_out, "parts"), n_parts_out))
-        status = fp8q_fail(err, FP8Q_E_FORMAT, "state", "%s: has no number of parts", path);
-    free(data);
-    free(path);
+        status = parse_state(*json_out, destination, request_out, n_parts_out, err);
+    fp8q_listing_reset(&files);
+    fp8q_destination_reset(&names);
     return status;
 }
 
-/* Every shard with its record must be there; says which parts to run.  */
-static int check_parts(const struct fp8q_plan *plan, unsigned n_parts,
-                       const struct fp8q_outdir *out, struct fp8q_error *err)
+/* What a run that was killed after its commit would have said.  */
+static int describe_output(const struct fp8q_convert_options *o, struct fp8q_finish_result *result,
+                           struct fp8q_error *err)
 {
-    struct fp8q_results results = {0};
-    struct fp8q_text missing = {0};
-    struct fp8q_shown shown;
-    unsigned *part = fp8q_array(plan->n_shards, sizeof(*part));
-    bool *absent = fp8q_array((uint64_t)n_parts + 1, sizeof(*absent));
-    int status = part && absent ? fp8q_results_create(plan, &results, err) : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK)
-        status = fp8q_part_of_shards(plan, n_parts, part, err);
-    for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++) {
-        bool found = true;
-        if (i == plan->sidecar)
-            continue;
-        status = fp8q_record_read(plan, i, out->work, &results, NULL, &found, err);
-        if (!found || !shard_is_there(plan, i, out))
-            absent[part[i]] = true;
+    struct fp8q_ckpt *done;
+    struct fp8q_manifest m = {0};
+    bool found;
+    FP8Q_TRY(fp8q_ckpt_open(o->destination, &done, NULL, err));
+    int status = fp8q_manifest_read(done, &m, &found, err);
+    for (size_t i = 0; i < done->n_shards; i++)
+        result->file_bytes += (uint64_t)done->shards[i].stat.st_size;
+    if (status == FP8Q_OK && found) {
+        const char *output = fp8q_json_string(fp8q_json_get(m.json, "fingerprint"), NULL);
+        const char *source = fp8q_json_string(fp8q_json_path(m.json, "source.fingerprint"), NULL);
+        (void)fp8q_parse_crc(output, &result->output_fingerprint);
+        (void)fp8q_parse_crc(source, &result->source_fingerprint);
     }
-    for (unsigned i = 1; i <= n_parts && status == FP8Q_OK; i++)
-        if (absent[i])
-            fp8q_text_printf(&missing, "%s%u", missing.len ? ", " : "", i);
-    if (status == FP8Q_OK)
-        status = fp8q_text_status(&missing, err);
-    if (status == FP8Q_OK && missing.len)
-        status = fp8q_fail(err, FP8Q_E_EVIDENCE, "part-missing",
-                           "%s: of %u parts these have not ended or were not run: %.200s",
-                           fp8q_show(&shown, out->final), n_parts, missing.data);
-    fp8q_results_reset(&results);
-    fp8q_text_reset(&missing);
-    free(part);
-    free(absent);
+    fp8q_manifest_reset(&m);
+    fp8q_ckpt_close(done);
     return status;
+}
+
+static int finish_parts(struct job *j, struct fp8q_outdir *out, struct fp8q_convert_result *result,
+                        struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    struct rounding rounding = {.compensates = false};
+    int status = fp8q_parts_check(j->plan, out, j->o->n_parts, err);
+    if (status == FP8Q_OK)
+        status = open_rounding(j, &rounding, result, warnings, err);
+    if (status == FP8Q_OK)
+        status = copy(j, out, err);
+    if (status == FP8Q_OK)
+        status = finish(j, out, &rounding, &result->finish, err);
+    close_rounding(&rounding);
+
+    if (status != FP8Q_OK) {
+        fp8q_workdir_close(out, false); /* the parts stay */
+        return status;
+    }
+    return commit(out, warnings, err);
 }
 
 int fp8q_convert_finish(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
                         struct fp8q_convert_result *result, struct fp8q_warnings *warnings,
                         struct fp8q_error *err)
 {
+    struct job j;
     struct fp8q_outdir out;
-    struct rounding rounding;
-    struct fp8q_text state = {0};
     *result = (struct fp8q_convert_result){.complete = true};
-    FP8Q_TRY(fp8q_outdir_check(plan->ckpt, o->destination, o->overwrite, err));
-    FP8Q_TRY(fp8q_request_state(plan, o->request, o->n_parts, &state, err));
-    int status = fp8q_outdir_open(plan->ckpt, o->destination, state.data, 0, FP8Q_OUTDIR_FINISH,
-                                  o->overwrite, &out, err);
-    fp8q_text_reset(&state);
-    FP8Q_TRY(status);
-    status = check_parts(plan, o->n_parts, &out, err);
-    if (status != FP8Q_OK) {
-        fp8q_outdir_leave(&out);
-        return status;
+    FP8Q_TRY(job_open(&j, plan, o, warnings, err));
+    j.outdir.use = FP8Q_OUTDIR_FINISH;
+    j.outdir.size_bytes = 0;
+    int status = fp8q_outdir_open(&j.outdir, &out, warnings, err);
+    if (status == FP8Q_OK && out.committed) {
+        fp8q_workdir_close(&out, true);
+        status = describe_output(o, &result->finish, err);
+    } else if (status == FP8Q_OK) {
+        status = finish_parts(&j, &out, result, warnings, err);
     }
-    status = open_rounding(plan, o, &rounding, result, warnings, err);
-    if (status == FP8Q_OK)
-        status = fp8q_finish(
-            plan, &(struct fp8q_finish_options){o->request, rounding.json.data, o->watch}, &out,
-            &result->finish, warnings, err);
-    close_rounding(&rounding);
-    if (status != FP8Q_OK) {
-        fp8q_outdir_leave(&out); /* the parts stay */
-        return status;
-    }
-    return fp8q_outdir_commit(&out, err);
+    job_close(&j);
+    return status;
 }

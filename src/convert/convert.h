@@ -5,6 +5,7 @@
 #ifndef FP8Q_CONVERT_H
 #define FP8Q_CONVERT_H
 
+#include "convert/destination.h"
 #include "convert/finish.h"
 
 struct fp8q_convert_options {
@@ -18,38 +19,37 @@ struct fp8q_convert_options {
 
 struct fp8q_convert_result {
     struct fp8q_finish_result finish;
-    size_t resumed_shards; /* taken over from an earlier run */
-    size_t n_compensated,
-        n_guarded; /* with a calibration: sites with compensated, with plain rounding */
-    bool complete; /* false: a part, DST is not there yet */
+    size_t resumed_shards;           /* taken over from an earlier run */
+    size_t n_compensated, n_guarded; /* with a calibration: linears rounded by GPTQ, and plainly */
+    bool complete;                   /* false: a part, DST is not there yet */
 };
 
-/* Carries out @plan.  On failure nothing stands under the final name, and nothing is left unless
- * @resume or a part was asked for.  */
+/* Everything that can be refused before the work, without creating anything: whose DST and its
+ * neighbours are, names, side files that cannot be read.  fp8q_convert() asks it again.  */
+int fp8q_convert_check(const struct fp8q_plan *plan, const struct fp8q_convert_options *options,
+                       struct fp8q_error *err);
+
+/* Carries out @plan.  On failure nothing stands under the final name that did not before, and
+ * nothing is left unless @resume or a part was asked for.  */
 int fp8q_convert(const struct fp8q_plan *plan, const struct fp8q_convert_options *options,
                  struct fp8q_convert_result *result_out, struct fp8q_warnings *warnings,
                  struct fp8q_error *err);
 
 /* Whether the destination is already what @plan and the request would make: same version of fp8q,
- * same options, same source by fp8q_source_crc32().  What a killed commit left beside it is
- * removed.  */
+ * same options, and by all their checksums neither the source nor DST have changed since.  What a
+ * killed commit left beside it is then removed.  FP8Q_E_ARG "resume-differs" naming what has
+ * changed, unless it may be overwritten.  */
 int fp8q_convert_complete(const struct fp8q_plan *plan, const struct fp8q_convert_options *options,
                           bool *complete_out, struct fp8q_error *err);
 
-/* Which part of @n_parts each shard belongs to, 1 for the first (0: the sidecar, which is no
- * part's): balanced by bytes, the same on every machine.  @part_out has plan->n_shards entries.  */
-int fp8q_part_of_shards(const struct fp8q_plan *plan, unsigned n_parts, unsigned *part_out,
-                        struct fp8q_error *err);
-
-/* Ends a conversion whose parts are all done: plan again from the state in DST.partial, finish,
- * commit.
- * @plan must be made from the request that fp8q_convert_state() read.  */
+/* Ends a conversion whose parts are all done: plan again from the state beside DST.partial, finish,
+ * commit.  @plan must be made from the request that fp8q_convert_state() read.  */
 int fp8q_convert_finish(const struct fp8q_plan *plan, const struct fp8q_convert_options *options,
                         struct fp8q_convert_result *result_out, struct fp8q_warnings *warnings,
                         struct fp8q_error *err);
 
-/* Reads the request of a conversion that parts began at @destination.  FP8Q_E_EVIDENCE if there is
- * none.  Free *@json_out (fp8q_json_free) and reset the request at the end.  */
+/* Reads the request of a conversion that parts began at @destination.  FP8Q_E_EVIDENCE "no-parts"
+ * if there is none.  Free *@json_out (fp8q_json_free) and reset the request at the end.  */
 int fp8q_convert_state(const char *destination, struct fp8q_json **json_out,
                        struct fp8q_request *request_out, uint64_t *n_parts_out,
                        struct fp8q_error *err);

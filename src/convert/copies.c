@@ -1,25 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * copies.c - copies everything that is no weight.
+ *
+ * | file                                      | fate                                              |
+ * |-------------------------------------------|---------------------------------------------------|
+ * | config.json, index, shards                | written anew, or carried as tensors               |
+ * | .git*, .cache, .huggingface, .DS_Store    | left without a word                               |
+ * | second copies of the weights (*.gguf,     | left: a loader could prefer them                  |
+ * | pytorch_model*, consolidated*, ...)       |                                                   |
+ * | state of a training (optimizer*, ...)     | left: nothing that serves the model reads it      |
+ * | facts of a quantization (recipe.yaml,     | left: they are not true of the output             |
+ * | hf_quant_config.json, ...)                |                                                   |
+ * | other *.safetensors of the top directory  | left: they would count as shards                  |
+ * | *.safetensors of sub-directories          | copied: loaders read the top directory alone      |
+ * | a sub-directory with its own config.json  | copied byte for byte, weights and all: a draft, a |
+ * | and none of the shards                    | module of a pipeline                              |
+ * | all else                                  | copied                                            |
  */
 #include "convert/copies.h"
 
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/file.h"
-#include "base/io.h"
-#include "base/path.h"
+#include "base/copy.h"
 #include "base/dir.h"
-#include "base/crc.h"
-#include "format/names.h"
+#include "base/file.h"
+#include "base/guard.h"
+#include "base/io.h"
 #include "base/mem.h"
+#include "base/path.h"
+#include "base/text.h"
+#include "base/utf8.h"
+#include "format/names.h"
 
-enum { MAX_DEPTH = 16 }; /* of sub-directories; a link to a parent would not end otherwise */
+enum { MAX_DEPTH = 16 }; /* of sub-directories */
 
-enum fate { COPY, LEAVE, LEAVE_QUIETLY };
+enum fate {
+    COPY,
+    QUIET, /* left without a word */
+    WEIGHTS,
+    TRAINING,
+    FACTS,
+    NOWHERE,
+    NO_FILE,
+    TOO_DEEP,
+    BAD_NAME,
+    LEADS_OUT,
+    LEADS_BACK,
+    N_FATES
+};
+
+static const char *const reasons[N_FATES] = {
+    [WEIGHTS] = "a loader could take it for the weights",
+    [TRAINING] = "it is the state of a training",
+    [FACTS] = "it describes an earlier quantization",
+    [NOWHERE] = "its link leads nowhere",
+    [NO_FILE] = "it is no regular file",
+    [TOO_DEEP] = "it lies more than 16 directories deep",
+    [BAD_NAME] = "its name is not UTF-8, so no manifest could name it",
+    [LEADS_OUT] = "its link leads to a directory outside of the checkpoint",
+    [LEADS_BACK] = "its link leads to a directory that holds it, or goes through another link",
+};
+
+/* ---- by name --------------------------------------------------------------------------------- */
 
 static bool matches(const char *name, const char *const *globs)
 {
@@ -29,124 +73,328 @@ static bool matches(const char *name, const char *const *globs)
     return false;
 }
 
-static enum fate fate_of(const struct fp8q_ckpt *ckpt, const char *relative, bool is_dir)
+static bool is_hidden(const char *name)
 {
-    static const char *const quiet[] = {".git",  ".gitattributes", ".gitignore", ".cache",
-                                        ".fp8q", ".huggingface",   ".DS_Store",  NULL};
-    static const char *const weights[] = {"*.bin",
-                                          "*.pt",
-                                          "*.pth",
-                                          "*.ckpt",
-                                          "*.gguf",
-                                          "*.h5",
-                                          "*.msgpack",
-                                          "*.onnx",
-                                          "*.onnx_data",
-                                          "*.index.json",
-                                          "consolidated*",
-                                          "hf_quant_config.json",
-                                          FP8Q_MANIFEST_NAME,
-                                          NULL};
-    const char *name = fp8q_basename(relative);
-    if (matches(name, quiet) || strcmp(name, ".gitattributes") == 0 ||
-        strncmp(name, ".git", 4) == 0)
-        return LEAVE_QUIETLY;
-    if (is_dir)
-        return strcmp(relative, "original") == 0 ? LEAVE : COPY;
-    if (strcmp(relative, FP8Q_CONFIG_NAME) == 0)
-        return LEAVE_QUIETLY; /* written anew */
+    static const char *const hidden[] = {".git*",        ".cache",    ".fp8q",
+                                         ".huggingface", ".DS_Store", NULL};
+    return matches(name, hidden);
+}
+
+static bool is_training(const char *name)
+{
+    static const char *const globs[] = {"optimizer*",     "scheduler.pt",      "scheduler.bin",
+                                        "rng_state*",     "training_args.bin", "*optim_states*",
+                                        "*model_states*", "zero_pp_rank*",     "*.distcp",
+                                        "global_step*",   "checkpoint-[0-9]*", NULL};
+    return matches(name, globs);
+}
+
+static bool is_second_copy(const char *name)
+{
+    static const char *const globs[] = {
+        "*.gguf",           "*.ggml",   "*.h5",        "*.msgpack",  "*.onnx*",     "*.ot",
+        "*.ckpt",           "*.tflite", "*model*.bin", "*model*.pt", "*model*.pth", "consolidated*",
+        "*.bin.index.json", NULL};
+    return matches(name, globs);
+}
+
+static bool is_fact(const char *name)
+{
+    static const char *const globs[] = {"hf_quant_config.json",
+                                        "quantization_config.json",
+                                        "quantize_config.json",
+                                        "quant_config.json",
+                                        "quant_model_description.json",
+                                        "recipe.yaml",
+                                        "recipe.yml",
+                                        "modelopt_state*",
+                                        NULL};
+    return matches(name, globs);
+}
+
+static bool is_shard(const struct fp8q_ckpt *ckpt, const char *relative)
+{
     for (size_t i = 0; i < ckpt->n_shards; i++)
         if (strcmp(ckpt->shards[i].name, relative) == 0)
-            return LEAVE_QUIETLY;
-    if (fp8q_is_policy_file(name) && fp8q_ends_with(name, FP8Q_WEIGHTS_ENDING))
+            return true;
+    return false;
+}
+
+/* params.json belongs to consolidated.safetensors, and is left with it.  */
+static bool is_left_params(const struct fp8q_ckpt *ckpt, const char *relative)
+{
+    if (strcmp(relative, "params.json") != 0)
+        return false;
+    for (size_t i = 0; i < ckpt->n_other_files; i++)
+        if (fp8q_starts_with(ckpt->other_files[i], "consolidated"))
+            return true;
+    return false;
+}
+
+static enum fate fate_on_top(const struct fp8q_ckpt *ckpt, const char *name)
+{
+    if (strcmp(name, FP8Q_CONFIG_NAME) == 0 || strcmp(name, FP8Q_INDEX_NAME) == 0 ||
+        strcmp(name, FP8Q_MANIFEST_NAME) == 0)
+        return QUIET; /* written anew */
+    if (fp8q_is_policy_file(name))
         return COPY;
-    if (strcmp(name, FP8Q_INDEX_NAME) == 0 || strcmp(name, FP8Q_MANIFEST_NAME) == 0)
-        return LEAVE_QUIETLY;
-    if (strcmp(name, "params.json") == 0) { /* belongs to consolidated.safetensors */
-        for (size_t i = 0; i < ckpt->n_other_files; i++)
-            if (strncmp(ckpt->other_files[i], "consolidated", 12) == 0)
-                return LEAVE;
-        return COPY;
-    }
-    if (matches(name, weights) || fp8q_stem_len(name, FP8Q_WEIGHTS_ENDING))
-        return LEAVE;
+    if (fp8q_ends_with(name, FP8Q_WEIGHTS_ENDING) || fp8q_ends_with(name, ".index.json") ||
+        is_left_params(ckpt, name))
+        return WEIGHTS;
     return COPY;
 }
+
+/* @own: in a sub-directory with a config.json and weights of its own.  */
+static enum fate fate_of_file(const struct fp8q_ckpt *ckpt, const char *relative, bool own)
+{
+    const char *name = fp8q_basename(relative);
+    if (is_shard(ckpt, relative))
+        return QUIET;
+    if (is_training(name))
+        return TRAINING;
+    if (own)
+        return COPY;
+    if (is_fact(name))
+        return FACTS;
+    if (is_second_copy(name))
+        return WEIGHTS;
+    return name == relative ? fate_on_top(ckpt, name) : COPY;
+}
+
+static enum fate fate_of_dir(const char *relative)
+{
+    const char *name = fp8q_basename(relative);
+    if (strcmp(relative, "original") == 0)
+        return WEIGHTS;
+    return is_training(name) ? TRAINING : COPY;
+}
+
+static bool is_utf8(const char *name)
+{
+    for (size_t left = strlen(name), n; left; name += n, left -= n) {
+        uint32_t ignored;
+        n = fp8q_utf8_decode(name, left, &ignored);
+        if (n == 0)
+            return false;
+    }
+    return true;
+}
+
+/* ---- the walk -------------------------------------------------------------------------------- */
+
+/* Directories from the top down to the one at hand.  */
+struct level {
+    const struct level *up;
+    struct stat stat;
+    unsigned depth;
+    bool own;    /* a checkpoint or module of its own */
+    bool linked; /* reached through a link */
+};
 
 struct walk {
     const struct fp8q_ckpt *ckpt;
     struct fp8q_copies *copies;
-    size_t cap;
-    struct fp8q_warnings *warnings;
+    size_t cap, stats_cap;
+    struct left_out {
+        char **names;
+        size_t count, cap;
+    } left[N_FATES];
     struct fp8q_error *err;
 };
 
-static int add_file(struct walk *w, const char *relative)
+static int leave_out(struct walk *w, const char *relative, enum fate fate)
 {
-    FP8Q_TRY(
-        fp8q_grow(&w->copies->files, w->copies->count, &w->cap, sizeof(*w->copies->files), w->err));
-    struct fp8q_side_file *f = &w->copies->files[w->copies->count];
-    f->name = strdup(relative);
-    f->crc32 = 0;
-    if (!f->name)
+    struct left_out *l = &w->left[fate];
+    if (fate == QUIET)
+        return FP8Q_OK;
+    FP8Q_TRY(fp8q_grow(&l->names, l->count, &l->cap, sizeof(*l->names), w->err));
+    l->names[l->count] = strdup(relative);
+    if (!l->names[l->count])
         return fp8q_fail_nomem(w->err);
-    w->copies->count++;
+    l->count++;
     return FP8Q_OK;
 }
 
-static int walk_dir(struct walk *w, const char *relative, unsigned depth);
-
-static int visit(struct walk *w, const char *relative, unsigned depth)
+/* What cannot be opened is said now, and not when all weights are written.  */
+static int add_file(struct walk *w, const char *path, const char *relative)
 {
-    struct stat st;
-    struct fp8q_shown shown;
-    char *path = fp8q_join(w->ckpt->dir, relative);
-    if (!path)
+    struct fp8q_copies *c = w->copies;
+    int fd;
+    FP8Q_TRY(fp8q_grow(&c->files, c->count, &w->cap, sizeof(*c->files), w->err));
+    FP8Q_TRY(fp8q_grow(&c->stats, c->count, &w->stats_cap, sizeof(*c->stats), w->err));
+    FP8Q_TRY(fp8q_open_read(path, &c->stats[c->count], &fd, w->err));
+    (void)fp8q_close(&fd, path, NULL);
+
+    struct fp8q_side_file *f = &c->files[c->count];
+    *f = (struct fp8q_side_file){.name = strdup(relative)};
+    if (!f->name)
         return fp8q_fail_nomem(w->err);
-    bool exists;
-    int status = fp8q_stat(path, &st, &exists, w->err);
-    free(path);
-    if (status != FP8Q_OK && (!w->err || strcmp(w->err->id, "link-loop") != 0))
-        return status;
-    bool is_dir = exists && S_ISDIR(st.st_mode);
-    enum fate fate = fate_of(w->ckpt, relative, is_dir);
-    if (fate == LEAVE_QUIETLY)
-        return FP8Q_OK;
-    if (!exists || (!is_dir && !S_ISREG(st.st_mode)) || depth > MAX_DEPTH)
-        return fp8q_warn(w->warnings, w->err, "not-copied", "\"%s\" is not copied: %s",
-                         fp8q_show(&shown, relative),
-                         !exists ? "its link leads nowhere" : "it is no regular file");
-    if (fate == LEAVE)
-        return fp8q_warn(w->warnings, w->err, "not-copied",
-                         "\"%s\" is not copied: a loader could take it for the weights",
-                         fp8q_show(&shown, relative));
-    return is_dir ? walk_dir(w, relative, depth + 1) : add_file(w, relative);
+    c->bytes += (uint64_t)c->stats[c->count++].st_size;
+    return FP8Q_OK;
 }
 
-static int walk_dir(struct walk *w, const char *relative, unsigned depth)
+static bool holds(const struct level *level, const struct stat *dir)
+{
+    for (; level; level = level->up)
+        if (level->stat.st_ino == dir->st_ino && level->stat.st_dev == dir->st_dev)
+            return true;
+    return false;
+}
+
+static const struct level *top_of(const struct level *level)
+{
+    while (level->up)
+        level = level->up;
+    return level;
+}
+
+/* A directory that a link leads to is copied where it stays inside the checkpoint, once: links in
+ * it are not followed again, or a few of them could fill a disk.  */
+static int fate_of_link(const struct level *level, const char *path, const struct stat *dir,
+                        enum fate *fate, struct fp8q_error *err)
+{
+    bool inside;
+    FP8Q_TRY(fp8q_lies_in(path, &top_of(level)->stat, &inside, err));
+    if (!inside)
+        *fate = LEADS_OUT;
+    else if (level->linked || holds(level, dir))
+        *fate = LEADS_BACK;
+    return FP8Q_OK;
+}
+
+/* Whether a sub-directory is a checkpoint or a module of its own.  */
+static bool is_own(const struct fp8q_ckpt *ckpt, const char *relative, char **names, size_t n)
+{
+    size_t len = strlen(relative);
+    bool config = false;
+    for (size_t i = 0; i < n; i++)
+        config = config || strcmp(names[i], FP8Q_CONFIG_NAME) == 0;
+    for (size_t i = 0; i < ckpt->n_shards && config; i++)
+        if (strncmp(ckpt->shards[i].name, relative, len) == 0 && ckpt->shards[i].name[len] == '/')
+            return false;
+    return config;
+}
+
+static int walk_dir(struct walk *w, const char *relative, struct level *level);
+
+static int visit_dir(struct walk *w, const struct level *level, const char *path,
+                     const char *relative, const struct stat *st, bool linked)
+{
+    struct level below = {.up = level,
+                          .stat = *st,
+                          .depth = level->depth + 1,
+                          .own = level->own,
+                          .linked = level->linked || linked};
+    enum fate fate = fate_of_dir(relative);
+    if (fate == COPY && linked)
+        FP8Q_TRY(fate_of_link(level, path, st, &fate, w->err));
+    if (fate == COPY && below.depth > MAX_DEPTH)
+        fate = TOO_DEEP;
+    return fate == COPY ? walk_dir(w, relative, &below) : leave_out(w, relative, fate);
+}
+
+static int visit_path(struct walk *w, const struct level *level, const char *path,
+                      const char *relative)
+{
+    struct stat self, st;
+    struct fp8q_error why = {0};
+    bool there, exists = false;
+    FP8Q_TRY(fp8q_lstat(path, &self, &there, w->err));
+    int status = fp8q_stat(path, &st, &exists, &why);
+    if (status != FP8Q_OK && strcmp(why.id, "link-loop") != 0) {
+        if (w->err)
+            *w->err = why;
+        return status;
+    }
+    if (!there || !exists)
+        return leave_out(w, relative, NOWHERE);
+    if (!is_utf8(relative))
+        return leave_out(w, relative, BAD_NAME);
+    if (S_ISDIR(st.st_mode))
+        return visit_dir(w, level, path, relative, &st, S_ISLNK(self.st_mode));
+
+    enum fate fate = fate_of_file(w->ckpt, relative, level->own);
+    if (fate == COPY && !S_ISREG(st.st_mode))
+        fate = NO_FILE;
+    return fate == COPY ? add_file(w, path, relative) : leave_out(w, relative, fate);
+}
+
+static int visit(struct walk *w, const struct level *level, const char *relative)
+{
+    if (is_hidden(fp8q_basename(relative)))
+        return FP8Q_OK;
+    char *path = fp8q_join(w->ckpt->dir, relative);
+    int status = path ? visit_path(w, level, path, relative) : fp8q_fail_nomem(w->err);
+    free(path);
+    return status;
+}
+
+static int walk_dir(struct walk *w, const char *relative, struct level *level)
 {
     char **names = NULL;
     size_t n = 0;
     char *dir = *relative ? fp8q_join(w->ckpt->dir, relative) : strdup(w->ckpt->dir);
     int status = dir ? fp8q_list_dir(dir, &names, &n, w->err) : fp8q_fail_nomem(w->err);
+    free(dir);
+    level->own = level->own || (*relative && is_own(w->ckpt, relative, names, n));
+
     for (size_t i = 0; i < n && status == FP8Q_OK; i++) {
         char *child = *relative ? fp8q_join(relative, names[i]) : strdup(names[i]);
-        status = child ? visit(w, child, depth) : fp8q_fail_nomem(w->err);
+        status = child ? visit(w, level, child) : fp8q_fail_nomem(w->err);
         free(child);
     }
     fp8q_names_free(names, n);
-    free(dir);
     return status;
+}
+
+/* ---- the list -------------------------------------------------------------------------------- */
+
+enum { NAMED = 4 }; /* files of one kind that have a warning each; more share one */
+
+static int warn_left(const struct left_out *l, const char *reason, struct fp8q_warnings *warnings,
+                     struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    if (l->count <= NAMED) {
+        for (size_t i = 0; i < l->count; i++)
+            FP8Q_TRY(fp8q_warn(warnings, err, "not-copied", "\"%s\" is not copied: %s",
+                               fp8q_show(&shown, l->names[i]), reason));
+        return FP8Q_OK;
+    }
+
+    struct fp8q_text names = {0};
+    for (size_t i = 0; i < NAMED - 1; i++)
+        fp8q_text_printf(&names, "%s\"%s\"", i ? ", " : "", fp8q_show(&shown, l->names[i]));
+    int status = fp8q_text_status(&names, err);
+    if (status == FP8Q_OK)
+        status = fp8q_warn(warnings, err, "not-copied", "%s and %zu more are not copied: %s",
+                           names.data, l->count - (NAMED - 1), reason);
+    fp8q_text_reset(&names);
+    return status;
+}
+
+static int list(struct walk *w, struct fp8q_warnings *warnings)
+{
+    struct level top = {.depth = 0};
+    bool there;
+    FP8Q_TRY(fp8q_stat(w->ckpt->dir, &top.stat, &there, w->err));
+    FP8Q_TRY(walk_dir(w, "", &top));
+    for (size_t i = 0; i < N_FATES; i++)
+        FP8Q_TRY(warn_left(&w->left[i], reasons[i], warnings, w->err));
+    return FP8Q_OK;
 }
 
 int fp8q_copies_list(const struct fp8q_ckpt *ckpt, struct fp8q_copies *copies_out,
                      struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
+    struct walk w = {.ckpt = ckpt, .copies = copies_out, .err = err};
     *copies_out = (struct fp8q_copies){0};
-    struct walk w = {.ckpt = ckpt, .copies = copies_out, .warnings = warnings, .err = err};
     if (!ckpt->is_dir)
         return FP8Q_OK;
-    int status = walk_dir(&w, "", 0);
+
+    int status = list(&w, warnings);
+    for (size_t i = 0; i < N_FATES; i++)
+        fp8q_names_free(w.left[i].names, w.left[i].count);
     if (status != FP8Q_OK)
         fp8q_copies_reset(copies_out);
     return status;
@@ -157,25 +405,123 @@ void fp8q_copies_reset(struct fp8q_copies *copies)
     for (size_t i = 0; i < copies->count; i++)
         free(copies->files[i].name);
     free(copies->files);
+    free(copies->stats);
     *copies = (struct fp8q_copies){0};
+}
+
+/* ---- the copies ------------------------------------------------------------------------------ */
+
+int fp8q_make_parents_like(const struct fp8q_ckpt *ckpt, const char *dir, const char *relative,
+                           struct fp8q_error *err)
+{
+    char *from = fp8q_join(ckpt->dir, relative), *to = fp8q_join(dir, relative);
+    int status = from && to ? FP8Q_OK : fp8q_fail_nomem(err);
+    if (status == FP8Q_OK) {
+        char *in_from = from + strlen(from) - strlen(relative);
+        char *in_to = to + strlen(to) - strlen(relative);
+        for (const char *slash = strchr(relative, '/'); slash && status == FP8Q_OK;
+             slash = strchr(slash + 1, '/')) {
+            struct stat st, ignored;
+            bool there, exists;
+            in_from[slash - relative] = in_to[slash - relative] = '\0';
+            status = fp8q_lstat(to, &ignored, &exists, err);
+            if (status == FP8Q_OK && !exists)
+                status = fp8q_stat(from, &st, &there, err);
+            if (status == FP8Q_OK && !exists)
+                status = fp8q_mkdir_mode(to, there ? st.st_mode : 0777, err);
+            in_from[slash - relative] = in_to[slash - relative] = '/';
+        }
+    }
+    free(from);
+    free(to);
+    return status;
+}
+
+static bool same(const struct stat *a, const struct stat *b)
+{
+    return a->st_size == b->st_size && a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+static int changed(const struct fp8q_ckpt *ckpt, const char *name, const char *how,
+                   struct fp8q_error *err)
+{
+    struct fp8q_shown a, b;
+    return fp8q_fail(err, FP8Q_E_IO, "source-changed", "%s: \"%s\" %s during the run",
+                     fp8q_show(&a, ckpt->path), fp8q_show(&b, name), how);
+}
+
+static int copy_one(const struct fp8q_ckpt *ckpt, struct fp8q_side_file *file,
+                    const struct stat *listed, const char *from, const char *to,
+                    const struct fp8q_watch *watch, struct fp8q_error *err)
+{
+    struct fp8q_copied copied;
+    FP8Q_TRY(fp8q_unlink(to, err)); /* what a resumed run left */
+    FP8Q_TRY(fp8q_copy_file(from, to, watch, &copied, err));
+    file->crc32 = copied.crc32;
+    return same(&copied.stat, listed) ? FP8Q_OK : changed(ckpt, file->name, "changed", err);
 }
 
 int fp8q_copies_run(const struct fp8q_ckpt *ckpt, struct fp8q_copies *copies, const char *dir,
                     const struct fp8q_watch *watch, struct fp8q_error *err)
 {
     int status = FP8Q_OK;
-    for (size_t i = 0; i < copies->count && status == FP8Q_OK; i++) {
+    /* All of them first, then the flushes: the file system can write them together.  */
+    for (size_t k = 0; k < 2 * copies->count && status == FP8Q_OK; k++) {
+        size_t i = k % copies->count;
         struct fp8q_side_file *f = &copies->files[i];
         char *from = fp8q_join(ckpt->dir, f->name), *to = fp8q_join(dir, f->name);
-        status = from && to ? fp8q_make_parents(dir, f->name, err) : fp8q_fail_nomem(err);
-        if (status == FP8Q_OK) /* what a resumed run left */
-            status = fp8q_remove_tree(to, err);
-        if (status == FP8Q_OK)
-            status = fp8q_copy_file(from, to, watch, err);
-        if (status == FP8Q_OK)
-            status = fp8q_file_crc32(to, &f->crc32, err);
+        if (!from || !to)
+            status = fp8q_fail_nomem(err);
+        else if (k >= copies->count)
+            status = fp8q_flush_file(to, err);
+        else
+            status = fp8q_make_parents_like(ckpt, dir, f->name, err);
+        if (status == FP8Q_OK && k < copies->count)
+            status = copy_one(ckpt, f, &copies->stats[i], from, to, watch, err);
         free(from);
         free(to);
     }
+    return status;
+}
+
+static int text_unchanged(const struct fp8q_ckpt *ckpt, const char *name, const char *text,
+                          size_t len, struct fp8q_error *err)
+{
+    char *now = NULL, *path = fp8q_join(ckpt->dir, name);
+    size_t now_len = 0;
+    int status = path ? fp8q_read_file_if_there(path, (uint64_t)1 << 30, &now, &now_len, err)
+                      : fp8q_fail_nomem(err);
+    if (status == FP8Q_OK && (!now != !text || now_len != len || (text && memcmp(now, text, len))))
+        status = changed(ckpt, name, "changed", err);
+    free(now);
+    free(path);
+    return status;
+}
+
+int fp8q_copies_unchanged(const struct fp8q_ckpt *ckpt, const struct fp8q_copies *copies,
+                          struct fp8q_error *err)
+{
+    struct fp8q_copies now;
+    if (!ckpt->is_dir)
+        return FP8Q_OK;
+    FP8Q_TRY(text_unchanged(ckpt, FP8Q_CONFIG_NAME, ckpt->config_text, ckpt->config_len, err));
+    if (ckpt->has_index)
+        FP8Q_TRY(text_unchanged(ckpt, FP8Q_INDEX_NAME, ckpt->index_text, ckpt->index_len, err));
+    FP8Q_TRY(fp8q_copies_list(ckpt, &now, NULL, err));
+
+    int status = FP8Q_OK;
+    for (size_t i = 0, k = 0; (i < copies->count || k < now.count) && status == FP8Q_OK; i++, k++) {
+        int order = 1;
+        if (i < copies->count)
+            order = k < now.count ? strcmp(copies->files[i].name, now.files[k].name) : -1;
+        if (order < 0)
+            status = changed(ckpt, copies->files[i].name, "was removed", err);
+        else if (order > 0)
+            status = changed(ckpt, now.files[k].name, "was added", err);
+        else if (!same(&copies->stats[i], &now.stats[k]))
+            status = changed(ckpt, copies->files[i].name, "changed", err);
+    }
+    fp8q_copies_reset(&now);
     return status;
 }

@@ -1,47 +1,72 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * finish.c - sidecar, index, config and copies, from the plan and the records.
+ * finish.c - sidecar, index and config, from the plan and the records.
  */
 #include "convert/finish.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "convert/copies.h"
-#include "checkpoint/fingerprint.h"
-#include "base/file.h"
-#include "base/io.h"
-#include "base/path.h"
-#include "base/dir.h"
 #include "base/crc.h"
+#include "base/dir.h"
+#include "base/io.h"
 #include "base/mem.h"
-#include "format/names.h"
+#include "base/path.h"
+#include "checkpoint/fingerprint.h"
 #include "convert/record.h"
+#include "convert/shards.h"
+#include "format/names.h"
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-static int missing_record(const struct fp8q_plan *plan, size_t shard, const char *dir,
-                          struct fp8q_error *err)
+/* The record of a shard, which must be there.  Free @record->scales.  */
+static int need_record(const struct fp8q_plan *plan, size_t shard, const char *dir,
+                       struct fp8q_record *record, struct fp8q_error *err)
 {
     struct fp8q_shown a, b;
+    bool found;
+    FP8Q_TRY(fp8q_record_read(plan, shard, dir, record, &found, err));
+    if (found)
+        return FP8Q_OK;
     return fp8q_fail(err, FP8Q_E_EVIDENCE, "part-missing",
                      "%s: shard \"%s\" is not there yet: its part has not ended or was not run",
                      fp8q_show(&a, dir), fp8q_show(&b, plan->shards[shard].name));
 }
 
-static int read_records(const struct fp8q_plan *plan, const struct fp8q_outdir *out,
-                        struct fp8q_results *results, struct fp8q_error *err)
+/* Checksums of tensors from those of pieces.  The pieces of one source stand in the order of its
+ * rows, whatever shards they went to.  */
+static void join_pieces(const struct fp8q_plan *plan, const struct fp8q_piece_crc *crcs,
+                        struct fp8q_results *results)
 {
-    bool found;
-    for (size_t i = 0; i < plan->n_shards; i++) {
+    for (size_t i = 0; i < plan->n_pieces; i++) {
+        const struct fp8q_piece *p = &plan->pieces[i];
+        uint64_t row = p->n_cols;
+        if (p->kind != FP8Q_OUT_KEPT)
+            row *= fp8q_dtype_bits(plan->ckpt->tensors[p->source].dtype) / 8;
+
+        uint32_t *source = &results->source_crc[p->source];
+        *source = fp8q_crc32_join(*source, crcs[i].source, p->n_rows * row);
+        results->output_crc[p->output] = crcs[i].output;
+        if (p->scale != SIZE_MAX)
+            results->output_crc[p->scale] = crcs[i].scales;
+    }
+}
+
+static int read_records(const struct fp8q_plan *plan, const char *dir, struct fp8q_results *results,
+                        struct fp8q_error *err)
+{
+    struct fp8q_record record = {.crcs = fp8q_array(plan->n_pieces, sizeof(*record.crcs))};
+    int status = record.crcs ? FP8Q_OK : fp8q_fail_nomem(err);
+    for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++) {
         if (i == plan->sidecar)
             continue;
-        FP8Q_TRY(fp8q_record_read(plan, i, out->work, results, NULL, &found, err));
-        if (!found)
-            return missing_record(plan, i, out->partial, err);
+        status = need_record(plan, i, dir, &record, err);
+        free(record.scales);
     }
-    return FP8Q_OK;
+    if (status == FP8Q_OK)
+        join_pieces(plan, record.crcs, results);
+    free(record.crcs);
+    return status;
 }
 
 /* ---- fingerprints ---------------------------------------------------------------------------- */
@@ -57,8 +82,7 @@ static int crc_of_uncarried(const struct fp8q_plan *plan, size_t source, uint32_
     int status = buf ? FP8Q_OK : fp8q_fail_nomem(err);
     *crc_out = 0;
     for (uint64_t at = 0; status == FP8Q_OK && at < t->size_bytes;) {
-        uint64_t left = t->size_bytes - at;
-        size_t n = left < CHUNK ? (size_t)left : CHUNK;
+        size_t n = (size_t)fp8q_min_u64(t->size_bytes - at, CHUNK);
         status = fp8q_ckpt_read(plan->ckpt, t, at, buf, n, err);
         if (status == FP8Q_OK)
             *crc_out = fp8q_crc32(*crc_out, buf, n);
@@ -77,6 +101,7 @@ static int source_fingerprint(const struct fp8q_plan *plan, const struct fp8q_re
     int status = carried ? FP8Q_OK : fp8q_fail_nomem(err);
     for (size_t i = 0; i < plan->n_pieces && carried; i++)
         carried[plan->pieces[i].source] = true;
+
     for (size_t i = 0; i < ckpt->n_tensors && status == FP8Q_OK; i++) {
         const struct fp8q_tensor *t = &ckpt->tensors[i];
         uint32_t crc = results->source_crc[i];
@@ -102,125 +127,162 @@ static uint32_t output_fingerprint(const struct fp8q_plan *plan, const struct fp
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static int write_named(const struct fp8q_outdir *out, const char *name, const char *data,
-                       size_t len, struct fp8q_finish_result *result, struct fp8q_error *err)
+/* Permission bits of a file that is written anew: those of the source's file of that name, or of
+ * its first shard, since scales are weights too.  */
+static mode_t mode_of(const struct fp8q_plan *plan, const char *name)
 {
-    char *path = fp8q_join(out->partial, name);
-    int status = path ? fp8q_remove_tree(path, err) : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK)
-        status = fp8q_write_file(path, data, len, err);
-    result->file_bytes += len;
+    struct stat st;
+    bool there = false;
+    char *path = fp8q_join(plan->ckpt->dir, name);
+    if (path && plan->ckpt->is_dir)
+        (void)fp8q_stat(path, &st, &there, NULL);
     free(path);
-    return status;
+    return there ? st.st_mode : fp8q_shards_mode(plan, 0);
 }
 
-/* Scales of every shard, at the places that the sidecar's header gives them.  */
-static int write_scales(const struct fp8q_plan *plan, const struct fp8q_outdir *out,
-                        struct fp8q_results *results, int fd, const char *path, uint64_t data_start,
-                        struct fp8q_error *err)
+/* A file at its place in DST.partial, where a resumed run may have left one.  */
+static int open_named(const struct fp8q_plan *plan, const char *dir, const char *name,
+                      char **path_out, int *fd_out, struct fp8q_error *err)
 {
-    for (size_t i = 0; i < plan->n_shards; i++) {
-        const struct fp8q_out_shard *s = &plan->shards[i];
-        float *scales;
-        bool found;
-        if (i == plan->sidecar || s->scale_bytes == 0)
-            continue;
-        FP8Q_TRY(fp8q_record_read(plan, i, out->work, results, &scales, &found, err));
-        int status = found ? FP8Q_OK : missing_record(plan, i, out->partial, err);
-        for (size_t k = s->first_piece; k < s->first_piece + s->n_pieces && status == FP8Q_OK;
-             k++) {
-            const struct fp8q_piece *p = &plan->pieces[k];
-            if (p->scale == SIZE_MAX)
-                continue;
-            const struct fp8q_out_tensor *t = &plan->tensors[p->scale];
-            status = fp8q_pwrite(fd, (const char *)scales + p->scale_offset,
-                                 (size_t)(t->end - t->begin), data_start + t->begin, path, err);
-        }
-        free(scales);
-        FP8Q_TRY(status);
-    }
-    return FP8Q_OK;
+    *fd_out = -1;
+    *path_out = fp8q_join(dir, name);
+    if (!*path_out)
+        return fp8q_fail_nomem(err);
+    FP8Q_TRY(fp8q_unlink(*path_out, err));
+    return fp8q_create_mode(*path_out, mode_of(plan, name), fd_out, err);
 }
 
-static int write_sidecar(const struct fp8q_plan *plan, const struct fp8q_outdir *out,
-                         const struct fp8q_manifest_facts *facts, struct fp8q_results *results,
-                         struct fp8q_finish_result *result, struct fp8q_error *err)
+static int close_named(char *path, int *fd, int status, struct fp8q_error *err)
 {
-    struct fp8q_text header = {0};
-    int fd = -1;
-    const struct fp8q_out_shard *s = &plan->shards[plan->sidecar];
-    char *path = fp8q_join(out->partial, s->name);
-    int status =
-        path ? fp8q_manifest_sidecar_header(plan, facts, &header, err) : fp8q_fail_nomem(err);
     if (status == FP8Q_OK)
-        status = fp8q_remove_tree(path, err);
-    if (status == FP8Q_OK)
-        status = fp8q_create(path, &fd, err);
-    if (status == FP8Q_OK)
-        status = fp8q_pwrite(fd, header.data, header.len, 0, path, err);
-    if (status == FP8Q_OK)
-        status = write_scales(plan, out, results, fd, path, header.len, err);
-    if (status == FP8Q_OK)
-        status = fp8q_fsync(fd, path, err);
-    int closed = fp8q_close(&fd, path, status == FP8Q_OK ? err : NULL);
-    result->file_bytes += header.len;
-    if (s->n_tensors)
-        result->file_bytes += plan->tensors[s->first_tensor + s->n_tensors - 1].end;
-    fp8q_text_reset(&header);
+        status = fp8q_fsync(*fd, path, err);
+    int closed = fp8q_close(fd, path, status == FP8Q_OK ? err : NULL);
     free(path);
     return status == FP8Q_OK ? closed : status;
 }
 
-static int write_manifest(const struct fp8q_plan *plan, const struct fp8q_outdir *out,
-                          const struct fp8q_manifest_facts *facts, struct fp8q_results *results,
+static int write_named(const struct fp8q_plan *plan, const char *dir, const char *name,
+                       const char *data, size_t len, struct fp8q_finish_result *result,
+                       struct fp8q_error *err)
+{
+    char *path;
+    int fd;
+    int status = open_named(plan, dir, name, &path, &fd, err);
+    if (status == FP8Q_OK)
+        status = fp8q_pwrite(fd, data, len, 0, path, err);
+    result->file_bytes += len;
+    return close_named(path, &fd, status, err);
+}
+
+/* The scales of one shard, at the places that the sidecar's header gives them.  */
+static int write_shard_scales(const struct fp8q_plan *plan, size_t shard, const float *scales,
+                              int fd, const char *path, uint64_t data_start, struct fp8q_error *err)
+{
+    const struct fp8q_out_shard *s = &plan->shards[shard];
+    for (size_t k = s->first_piece; k < s->first_piece + s->n_pieces; k++) {
+        const struct fp8q_piece *p = &plan->pieces[k];
+        if (p->scale == SIZE_MAX)
+            continue;
+        const struct fp8q_out_tensor *t = &plan->tensors[p->scale];
+        FP8Q_TRY(fp8q_pwrite(fd, (const char *)scales + p->scale_offset,
+                             (size_t)(t->end - t->begin), data_start + t->begin, path, err));
+    }
+    return FP8Q_OK;
+}
+
+static int write_scales(const struct fp8q_plan *plan, const char *record_dir, int fd,
+                        const char *path, uint64_t data_start, struct fp8q_error *err)
+{
+    struct fp8q_record record = {.crcs = fp8q_array(plan->n_pieces, sizeof(*record.crcs))};
+    int status = record.crcs ? FP8Q_OK : fp8q_fail_nomem(err);
+    for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++) {
+        if (i == plan->sidecar || plan->shards[i].scale_bytes == 0)
+            continue;
+        status = need_record(plan, i, record_dir, &record, err);
+        if (status == FP8Q_OK)
+            status = write_shard_scales(plan, i, record.scales, fd, path, data_start, err);
+        free(record.scales);
+    }
+    free(record.crcs);
+    return status;
+}
+
+static int write_sidecar(const struct fp8q_plan *plan, const struct fp8q_finish_options *o,
+                         const struct fp8q_manifest_facts *facts, struct fp8q_finish_result *result,
+                         struct fp8q_error *err)
+{
+    const struct fp8q_out_shard *s = &plan->shards[plan->sidecar];
+    struct fp8q_text header = {0};
+    char *path = NULL;
+    int fd = -1;
+    int status = fp8q_manifest_sidecar_header(plan, facts, &header, err);
+    if (status == FP8Q_OK)
+        status = open_named(plan, o->out_dir, s->name, &path, &fd, err);
+    if (status == FP8Q_OK)
+        status = fp8q_pwrite(fd, header.data, header.len, 0, path, err);
+    if (status == FP8Q_OK)
+        status = write_scales(plan, o->record_dir, fd, path, header.len, err);
+
+    result->file_bytes += header.len;
+    if (s->n_tensors)
+        result->file_bytes += plan->tensors[s->first_tensor + s->n_tensors - 1].end;
+    fp8q_text_reset(&header);
+    return close_named(path, &fd, status, err);
+}
+
+static int write_manifest(const struct fp8q_plan *plan, const struct fp8q_finish_options *o,
+                          const struct fp8q_manifest_facts *facts,
                           struct fp8q_finish_result *result, struct fp8q_error *err)
 {
     struct fp8q_text text = {0};
     if (plan->options.dequantize)
         return FP8Q_OK;
     if (plan->sidecar != SIZE_MAX)
-        return write_sidecar(plan, out, facts, results, result, err);
+        return write_sidecar(plan, o, facts, result, err);
+
     int status = fp8q_manifest_file(plan, facts, &text, err);
     if (status == FP8Q_OK)
-        status = write_named(out, FP8Q_MANIFEST_NAME, text.data, text.len, result, err);
+        status =
+            write_named(plan, o->out_dir, FP8Q_MANIFEST_NAME, text.data, text.len, result, err);
     fp8q_text_reset(&text);
     return status;
 }
 
-int fp8q_finish(const struct fp8q_plan *plan, const struct fp8q_finish_options *options,
-                const struct fp8q_outdir *out, struct fp8q_finish_result *result,
-                struct fp8q_warnings *warnings, struct fp8q_error *err)
+static int write_files(const struct fp8q_plan *plan, const struct fp8q_finish_options *o,
+                       const struct fp8q_results *results, struct fp8q_finish_result *result,
+                       struct fp8q_error *err)
 {
-    struct fp8q_results results;
-    struct fp8q_copies copies = {0};
-    *result = (struct fp8q_finish_result){0};
-    FP8Q_TRY(fp8q_results_create(plan, &results, err));
-    int status = read_records(plan, out, &results, err);
-    if (status == FP8Q_OK)
-        status = source_fingerprint(plan, &results, &result->source_fingerprint, err);
-    result->output_fingerprint = output_fingerprint(plan, &results);
-    if (status == FP8Q_OK)
-        status = fp8q_copies_list(plan->ckpt, &copies, warnings, err);
-    if (status == FP8Q_OK)
-        status = fp8q_copies_run(plan->ckpt, &copies, out->partial, options->watch, err);
-    struct fp8q_manifest_facts facts = {.request = options->request,
-                                        .results = &results,
+    FP8Q_TRY(source_fingerprint(plan, results, &result->source_fingerprint, err));
+    result->output_fingerprint = output_fingerprint(plan, results);
+    struct fp8q_manifest_facts facts = {.request = o->request,
+                                        .results = results,
                                         .source_fingerprint = result->source_fingerprint,
                                         .output_fingerprint = result->output_fingerprint,
-                                        .side_files = copies.files,
-                                        .n_side_files = copies.count,
-                                        .rounding = options->rounding};
+                                        .side_files = o->copies->files,
+                                        .n_side_files = o->copies->count,
+                                        .rounding = o->rounding};
+    FP8Q_TRY(write_manifest(plan, o, &facts, result, err));
+    if (plan->index_text)
+        FP8Q_TRY(write_named(plan, o->out_dir, FP8Q_INDEX_NAME, plan->index_text,
+                             strlen(plan->index_text), result, err));
+    if (plan->config_text)
+        FP8Q_TRY(write_named(plan, o->out_dir, FP8Q_CONFIG_NAME, plan->config_text,
+                             strlen(plan->config_text), result, err));
+    return FP8Q_OK;
+}
+
+int fp8q_finish(const struct fp8q_plan *plan, const struct fp8q_finish_options *options,
+                struct fp8q_finish_result *result, struct fp8q_error *err)
+{
+    struct fp8q_results results;
+    *result = (struct fp8q_finish_result){0};
+    FP8Q_TRY(fp8q_results_create(plan, &results, err));
+    int status = read_records(plan, options->record_dir, &results, err);
     if (status == FP8Q_OK)
-        status = write_manifest(plan, out, &facts, &results, result, err);
-    if (status == FP8Q_OK && plan->index_text)
-        status = write_named(out, FP8Q_INDEX_NAME, plan->index_text, strlen(plan->index_text),
-                             result, err);
-    if (status == FP8Q_OK && plan->config_text)
-        status = write_named(out, FP8Q_CONFIG_NAME, plan->config_text, strlen(plan->config_text),
-                             result, err);
+        status = write_files(plan, options, &results, result, err);
+
     for (size_t i = 0; i < plan->n_shards; i++)
         result->file_bytes += i == plan->sidecar ? 0 : plan->shards[i].size_bytes;
-    fp8q_copies_reset(&copies);
     fp8q_results_reset(&results);
     return status;
 }

@@ -5,14 +5,15 @@
 #ifndef FP8Q_FINISH_H
 #define FP8Q_FINISH_H
 
-#include "convert/outdir.h"
-#include "plan/request.h"
+#include "convert/copies.h"
 #include "convert/stream.h"
+#include "plan/request.h"
 
 struct fp8q_finish_options {
     const struct fp8q_request *request;
-    const char *rounding; /* JSON for the manifest: how values were rounded */
-    const struct fp8q_watch *watch;
+    const char *rounding;             /* JSON for the manifest: how values were rounded */
+    const struct fp8q_copies *copies; /* made already, with their checksums */
+    const char *out_dir, *record_dir;
 };
 
 struct fp8q_finish_result {
@@ -20,11 +21,10 @@ struct fp8q_finish_result {
     uint64_t file_bytes; /* of all files written, copies aside */
 };
 
-/* Reads the records of all shards (FP8Q_E_EVIDENCE "part-missing" if one is not there), writes the
- * scale sidecar or the manifest file, index, config.json and the copies into the destination's
- * DST.partial.  The final name comes with fp8q_outdir_commit().  */
+/* Reads the records of all shards (FP8Q_E_EVIDENCE "part-missing" if one is not there) and writes
+ * the scale sidecar or the manifest file, index and config.json into @options->out_dir.  The final
+ * name comes with fp8q_outdir_commit().  */
 int fp8q_finish(const struct fp8q_plan *plan, const struct fp8q_finish_options *options,
-                const struct fp8q_outdir *out, struct fp8q_finish_result *result_out,
-                struct fp8q_warnings *warnings, struct fp8q_error *err);
+                struct fp8q_finish_result *result_out, struct fp8q_error *err);
 
 #endif

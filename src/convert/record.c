@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * record.c - records of finished shards: a text line, checksums, scales, and a CRC over all of it.
+ * record.c - records of finished shards: a text line, the stamp of the file, checksums, scales, and
+ * a CRC over all of it.
  */
 #include "convert/record.h"
 
@@ -8,148 +9,229 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/path.h"
-#include "base/dir.h"
 #include "base/crc.h"
+#include "base/dir.h"
+#include "base/file.h"
+#include "base/io.h"
 #include "base/mem.h"
+#include "base/path.h"
+#include "base/text.h"
+
+/* What changes when a file is written to or replaced.  */
+struct stamp {
+    uint64_t size;
+    int64_t mtime_s, mtime_ns, ctime_s, ctime_ns;
+};
+
+static struct stamp stamp_of(const struct stat *st)
+{
+    return (struct stamp){.size = (uint64_t)st->st_size,
+                          .mtime_s = st->st_mtim.tv_sec,
+                          .mtime_ns = st->st_mtim.tv_nsec,
+                          .ctime_s = st->st_ctim.tv_sec,
+                          .ctime_ns = st->st_ctim.tv_nsec};
+}
+
+static void unstamp(const struct stamp *stamp, struct stat *st)
+{
+    *st = (struct stat){.st_size = (off_t)stamp->size,
+                        .st_mtim = {.tv_sec = stamp->mtime_s, .tv_nsec = stamp->mtime_ns},
+                        .st_ctim = {.tv_sec = stamp->ctime_s, .tv_nsec = stamp->ctime_ns}};
+}
 
 static char *record_path(const char *record_dir, size_t shard, bool fresh)
 {
     char name[64];
     snprintf(name, sizeof(name), "shard-%06zu.record", shard);
-    return (fresh ? fp8q_join_unique : fp8q_join)(record_dir, name);
-}
-
-/* Source tensors whose first piece feeds this shard; each belongs to exactly one.  */
-static size_t sources_of(const struct fp8q_plan *plan, size_t shard, size_t *list)
-{
-    const struct fp8q_out_shard *s = &plan->shards[shard];
-    size_t n = 0, last = SIZE_MAX;
-    for (size_t i = s->first_piece; i < s->first_piece + s->n_pieces; i++) {
-        if (plan->pieces[i].source != last)
-            list[n++] = plan->pieces[i].source;
-        last = plan->pieces[i].source;
-    }
-    return n;
+    return fresh ? fp8q_join_unique(record_dir, name) : fp8q_join(record_dir, name);
 }
 
 static void head_line(const struct fp8q_plan *plan, size_t shard, char line[128])
 {
     const struct fp8q_out_shard *s = &plan->shards[shard];
-    snprintf(line, 128, "fp8q-record/1 %zu %08x %llu\n", shard, (unsigned)s->header_crc32,
+    snprintf(line, 128, "fp8q-record/2 %zu %08x %llu\n", shard, (unsigned)s->header_crc32,
              (unsigned long long)s->size_bytes);
 }
 
-int fp8q_record_write(const struct fp8q_plan *plan, size_t shard, const char *record_dir,
-                      const struct fp8q_results *results, const float *scales,
-                      struct fp8q_error *err)
+static uint64_t record_size(const struct fp8q_plan *plan, size_t shard)
 {
     const struct fp8q_out_shard *s = &plan->shards[shard];
-    struct fp8q_text t = {0};
     char line[128];
-    size_t *sources = fp8q_array(s->n_pieces, sizeof(*sources));
-    char *path = record_path(record_dir, shard, false),
-         *fresh = record_path(record_dir, shard, true);
-    int status = sources && path && fresh ? FP8Q_OK : fp8q_fail_nomem(err);
+    head_line(plan, shard, line);
+    return strlen(line) + sizeof(struct stamp) + s->n_pieces * sizeof(struct fp8q_piece_crc) +
+           s->scale_bytes + sizeof(uint32_t);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static int record_text(const struct fp8q_plan *plan, size_t shard, const struct fp8q_record *record,
+                       struct fp8q_text *t, struct fp8q_error *err)
+{
+    const struct fp8q_out_shard *s = &plan->shards[shard];
+    struct stamp stamp = stamp_of(&record->stat);
+    char line[128];
+    head_line(plan, shard, line);
+    fp8q_text_puts(t, line);
+    fp8q_text_add(t, (const char *)&stamp, sizeof(stamp));
+    fp8q_text_add(t, (const char *)(record->crcs + s->first_piece),
+                  s->n_pieces * sizeof(*record->crcs));
+    fp8q_text_add(t, (const char *)record->scales, (size_t)s->scale_bytes);
+
+    uint32_t crc = fp8q_crc32(0, t->data, t->len);
+    fp8q_text_add(t, (const char *)&crc, sizeof(crc));
+    return fp8q_text_status(t, err);
+}
+
+static int write_text(const char *path, const struct fp8q_text *t, struct fp8q_error *err)
+{
+    int fd;
+    FP8Q_TRY(fp8q_create(path, &fd, err));
+    int status = fp8q_pwrite(fd, t->data, t->len, 0, path, err);
+    int closed = fp8q_close(&fd, path, status == FP8Q_OK ? err : NULL);
+    return status == FP8Q_OK ? closed : status;
+}
+
+int fp8q_record_write(const struct fp8q_plan *plan, size_t shard, const char *record_dir,
+                      const struct fp8q_record *record, struct fp8q_error *err)
+{
+    struct fp8q_text t = {0};
+    char *path = record_path(record_dir, shard, false);
+    char *fresh = record_path(record_dir, shard, true);
+    int status = path && fresh ? record_text(plan, shard, record, &t, err) : fp8q_fail_nomem(err);
+
     if (status == FP8Q_OK) {
-        size_t n = sources_of(plan, shard, sources);
-        head_line(plan, shard, line);
-        fp8q_text_puts(&t, line);
-        for (size_t i = s->first_piece; i < s->first_piece + s->n_pieces; i++) {
-            const struct fp8q_piece *p = &plan->pieces[i];
-            uint32_t crc[2] = {results->output_crc[p->output],
-                               p->scale == SIZE_MAX ? 0 : results->output_crc[p->scale]};
-            fp8q_text_add(&t, (const char *)crc, sizeof(crc));
-        }
-        for (size_t i = 0; i < n; i++)
-            fp8q_text_add(&t, (const char *)&results->source_crc[sources[i]], sizeof(uint32_t));
-        fp8q_text_add(&t, (const char *)scales, (size_t)s->scale_bytes);
-        uint32_t crc = fp8q_crc32(0, t.data, t.len);
-        fp8q_text_add(&t, (const char *)&crc, sizeof(crc));
-        status = fp8q_text_status(&t, err);
-    }
-    if (status == FP8Q_OK)
-        status = fp8q_write_file(fresh, t.data, t.len, err);
-    if (status == FP8Q_OK) {
-        status = fp8q_rename(fresh, path, err);
+        status = write_text(fresh, &t, err);
+        if (status == FP8Q_OK)
+            status = fp8q_rename(fresh, path, err);
         if (status != FP8Q_OK)
-            (void)fp8q_remove_tree(fresh, NULL);
+            (void)fp8q_unlink(fresh, NULL);
     }
     fp8q_text_reset(&t);
-    free(sources);
     free(path);
     free(fresh);
     return status;
 }
 
-/* No record of this shard is larger.  */
-static uint64_t record_limit(const struct fp8q_plan *plan, size_t shard)
-{
-    const struct fp8q_out_shard *s = &plan->shards[shard];
-    return s->scale_bytes + s->n_pieces * 3 * sizeof(uint32_t) + 256;
-}
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* Takes a record's bytes apart once its length and CRC are right.  */
 static bool take_apart(const struct fp8q_plan *plan, size_t shard, const char *data, size_t len,
-                       const size_t *sources, size_t n_sources, struct fp8q_results *results,
-                       float *scales)
+                       struct fp8q_record *record)
 {
     const struct fp8q_out_shard *s = &plan->shards[shard];
+    struct stamp stamp;
     char line[128];
-    uint32_t crc[2], end;
+    uint32_t end;
     head_line(plan, shard, line);
-    uint64_t want = strlen(line) + s->n_pieces * sizeof(crc) + n_sources * sizeof(uint32_t) +
-                    s->scale_bytes + sizeof(end);
-    if (len != want || memcmp(data, line, strlen(line)) != 0)
+    if (len != record_size(plan, shard) || memcmp(data, line, strlen(line)) != 0)
         return false;
     memcpy(&end, data + len - sizeof(end), sizeof(end));
     if (fp8q_crc32(0, data, len - sizeof(end)) != end)
         return false;
+
     const char *at = data + strlen(line);
-    for (size_t i = s->first_piece; i < s->first_piece + s->n_pieces; i++) {
-        memcpy(crc, at, sizeof(crc));
-        at += sizeof(crc);
-        results->output_crc[plan->pieces[i].output] = crc[0];
-        if (plan->pieces[i].scale != SIZE_MAX)
-            results->output_crc[plan->pieces[i].scale] = crc[1];
-    }
-    for (size_t i = 0; i < n_sources; i++, at += sizeof(uint32_t))
-        memcpy(&results->source_crc[sources[i]], at, sizeof(uint32_t));
-    if (scales)
-        memcpy(scales, at, (size_t)s->scale_bytes);
+    memcpy(&stamp, at, sizeof(stamp));
+    unstamp(&stamp, &record->stat);
+    at += sizeof(stamp);
+    size_t crc_bytes = s->n_pieces * sizeof(*record->crcs);
+    if (crc_bytes)
+        memcpy(record->crcs + s->first_piece, at, crc_bytes);
+    memcpy(record->scales, at + crc_bytes, (size_t)s->scale_bytes);
     return true;
 }
 
 int fp8q_record_read(const struct fp8q_plan *plan, size_t shard, const char *record_dir,
-                     struct fp8q_results *results, float **scales_out, bool *found_out,
-                     struct fp8q_error *err)
+                     struct fp8q_record *record, bool *found_out, struct fp8q_error *err)
 {
-    const struct fp8q_out_shard *s = &plan->shards[shard];
     char *data = NULL;
     size_t len = 0;
     *found_out = false;
-    if (scales_out)
-        *scales_out = NULL;
-    size_t *sources = fp8q_array(s->n_pieces, sizeof(*sources));
-    float *scales = scales_out ? fp8q_array(s->scale_bytes, 1) : NULL;
+    record->scales = fp8q_array(plan->shards[shard].scale_bytes, 1);
     char *path = record_path(record_dir, shard, false);
-    int status = sources && path && (scales || !scales_out) ? FP8Q_OK : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK) /* a larger file is no record of this shard */
-        status = fp8q_read_file_if_there(path, record_limit(plan, shard), &data, &len, err);
-    if (status == FP8Q_E_FORMAT)
+    int status = record->scales && path ? FP8Q_OK : fp8q_fail_nomem(err);
+    if (status == FP8Q_OK)
+        status = fp8q_read_file_if_there(path, record_size(plan, shard), &data, &len, err);
+    if (status == FP8Q_E_FORMAT) /* a larger file is no record of this shard */
         status = FP8Q_OK;
-    if (data) {
-        size_t n = sources_of(plan, shard, sources);
-        *found_out = take_apart(plan, shard, data, len, sources, n, results, scales);
+
+    if (data)
+        *found_out = take_apart(plan, shard, data, len, record);
+    if (!*found_out) {
+        free(record->scales);
+        record->scales = NULL;
     }
-    if (*found_out && scales_out) {
-        *scales_out = scales;
-        scales = NULL;
-    }
-    free(scales);
     free(data);
-    free(sources);
     free(path);
+    return status;
+}
+
+/* ---- against the shard ----------------------------------------------------------------------- */
+
+struct reader {
+    int fd;
+    const char *path;
+    char *buf;
+};
+
+enum { CHUNK = 1 << 20 };
+
+static int crc_of(const struct reader *r, uint64_t from, uint64_t to, uint32_t *crc_out,
+                  struct fp8q_error *err)
+{
+    *crc_out = 0;
+    for (uint64_t at = from; at < to;) {
+        size_t n = (size_t)fp8q_min_u64(to - at, CHUNK);
+        FP8Q_TRY(fp8q_pread(r->fd, r->buf, n, at, r->path, err));
+        *crc_out = fp8q_crc32(*crc_out, r->buf, n);
+        at += n;
+    }
+    return FP8Q_OK;
+}
+
+/* Header and tensors are all bytes of a shard.  */
+static int compare_bytes(const struct fp8q_plan *plan, size_t shard, const struct reader *r,
+                         const struct fp8q_piece_crc *crcs, bool *same_out, struct fp8q_error *err)
+{
+    const struct fp8q_out_shard *s = &plan->shards[shard];
+    uint32_t crc;
+    FP8Q_TRY(crc_of(r, 0, s->data_start, &crc, err));
+    *same_out = crc == s->header_crc32;
+    for (size_t i = s->first_piece; i < s->first_piece + s->n_pieces && *same_out; i++) {
+        const struct fp8q_piece *p = &plan->pieces[i];
+        const struct fp8q_out_tensor *t = &plan->tensors[p->output];
+        FP8Q_TRY(crc_of(r, s->data_start + t->begin, s->data_start + t->end, &crc, err));
+        *same_out = crc == crcs[i].output;
+
+        const struct fp8q_out_tensor *scale =
+            p->scale == SIZE_MAX ? NULL : &plan->tensors[p->scale];
+        if (!*same_out || !scale || scale->shard != shard)
+            continue;
+        FP8Q_TRY(crc_of(r, s->data_start + scale->begin, s->data_start + scale->end, &crc, err));
+        *same_out = crc == crcs[i].scales;
+    }
+    return FP8Q_OK;
+}
+
+int fp8q_record_vouches(const struct fp8q_plan *plan, size_t shard, const char *path,
+                        const struct fp8q_record *record, bool *same_out, struct fp8q_error *err)
+{
+    struct stat st;
+    bool there;
+    *same_out = false;
+    FP8Q_TRY(fp8q_lstat(path, &st, &there, err));
+    if (!there || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != plan->shards[shard].size_bytes)
+        return FP8Q_OK;
+
+    struct stamp then = stamp_of(&record->stat), now = stamp_of(&st);
+    *same_out = memcmp(&then, &now, sizeof(then)) == 0;
+    if (*same_out)
+        return FP8Q_OK;
+
+    struct reader r = {.fd = -1, .path = path, .buf = malloc(CHUNK)};
+    int status = r.buf ? fp8q_open_read(path, NULL, &r.fd, err) : fp8q_fail_nomem(err);
+    if (status == FP8Q_OK)
+        status = compare_bytes(plan, shard, &r, record->crcs, same_out, err);
+    (void)fp8q_close(&r.fd, path, NULL);
+    free(r.buf);
     return status;
 }

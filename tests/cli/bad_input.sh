@@ -22,6 +22,7 @@ run fp8q quantize data/checkpoints/smolvlm-ragged out
 run fp8q quantize data/checkpoints/gpt-oss out
 run fp8q quantize data/checkpoints/qwen3 data/checkpoints/qwen3
 mkdir there
+echo mine >there/notes.txt
 run fp8q quantize data/checkpoints/qwen3 there
 run fp8q quantize --overwrite data/checkpoints/qwen3 there
 cp -rL data/checkpoints/qwen3 source

@@ -19,7 +19,7 @@ ls dst.partial
 [ ! -e dst ] && echo "no final name yet"
 # Again, and twice at the same time.
 run fp8q quantize -q --part 2/3 $more src dst
-rm dst.partial/.fp8q/shard-*.record
+rm dst.partial.fp8q/shard-*.record
 for i in 1 2 3; do
     fp8q quantize -q --part $i/3 $more src dst &
     fp8q quantize -q --part $i/3 $more src dst &
@@ -31,7 +31,7 @@ run fp8q quantize -q --part 1/3 $more --scale-fmt ue8m0 src dst
 touch -d 2020-01-01 other/*.safetensors
 run fp8q quantize -q --part 1/3 $more other dst
 # While a part runs (it holds a shared lock), nobody can finish.
-flock --shared dst.partial/.fp8q/lock sleep 2 &
+flock --shared dst.partial.fp8q/lock sleep 2 &
 sleep 0.5
 run fp8q finish dst
 wait

@@ -150,9 +150,12 @@ static const struct way ways[] = {
     {CALL_RMDIR, FAULT_ERRNO, EIO, false},
     {CALL_OPENDIR, FAULT_ERRNO, EIO, false},
     {CALL_READDIR, FAULT_ERRNO, EIO, false},
-    {CALL_FLOCK, FAULT_ERRNO, ENOLCK, false},
+    {CALL_FLOCK, FAULT_ALWAYS, ENOLCK, true}, /* no locks there: a warning */
+    {CALL_FLOCK, FAULT_ALWAYS, ENOSYS, true},
+    {CALL_FLOCK, FAULT_ALWAYS, EOPNOTSUPP, true},
+    {CALL_FLOCK, FAULT_ERRNO, EIO, false},
     {CALL_FLOCK, FAULT_ERRNO, EINTR, true},
-    {CALL_FCHMOD, FAULT_ERRNO, EPERM, false},
+    {CALL_FCHMOD, FAULT_ERRNO, EPERM, true}, /* vfat and CIFS: a mode is no content */
     {CALL_REALPATH, FAULT_ERRNO, EACCES, false},
     {CALL_SYNC_FILE_RANGE, FAULT_ERRNO, ENOSYS, true},
     {CALL_THREAD, FAULT_ALWAYS, 0, true},

@@ -127,7 +127,7 @@ refuse src dst --resume --scale-fmt ue8m0
 rm -rf dst
 # A partial output whose state is known: kill until one is left.
 tries=0
-while [ ! -e dst.partial/.fp8q/state.json ]; do
+while [ ! -e dst.partial.fp8q/state.json ]; do
     rm -rf dst*
     tries=$((tries + 1))
     [ $tries -lt 100 ] || fail "cannot make a partial output"
@@ -140,7 +140,7 @@ refuse src dst --resume --scale-fmt ue8m0
 touch src/model-00001-of-0*.safetensors
 refuse src dst --resume
 touch -r src.safetensors src/config.json
-sed -i 's/"fp8q": "/"fp8q": "9/' dst.partial/.fp8q/state.json
+sed -i 's/"fp8q": "/"fp8q": "9/' dst.partial.fp8q/state.json
 refuse src dst --resume
 [ -e dst.partial ] && [ ! -e dst ] || fail "a refusal removed what was there"
 "$fp8q" quantize -q src dst || fail "a fresh run over leftovers"

@@ -117,9 +117,9 @@ for signal in INT:130 TERM:143 HUP:129; do
 done
 
 # ---- locks -------------------------------------------------------------------------------------
-for lock in dst.partial dst.partial/.fp8q/lock; do
-    mkdir -p dst.partial/.fp8q
-    : >dst.partial/.fp8q/lock
+for lock in dst.partial.fp8q/lock; do
+    mkdir -p dst.partial.fp8q
+    : >dst.partial.fp8q/lock
     flock $lock sleep 60 &
     holder=$!
     while flock -n $lock true; do sleep 0.05; done
@@ -130,13 +130,13 @@ for lock in dst.partial dst.partial/.fp8q/lock; do
     kill $holder
     wait $holder 2>/dev/null || true
     pkill -P $holder 2>/dev/null || true
-    [ -e dst.partial/.fp8q/lock ] && [ ! -e dst ] || fail "a locked conversion was touched"
+    [ -e dst.partial.fp8q/lock ] && [ ! -e dst ] || fail "a locked conversion was touched"
     ok "refused while someone holds $lock"
     rm -rf dst*
 done
 "$fp8q" quantize -q large.safetensors dst.safetensors --threads 1 &
 first=$!
-while [ ! -e dst.safetensors.partial/.fp8q/state.json ] && [ ! -e dst.safetensors ]; do sleep 0.01; done
+while [ ! -e dst.safetensors.partial.fp8q/state.json ] && [ ! -e dst.safetensors ]; do sleep 0.01; done
 code=0
 "$fp8q" quantize -q large.safetensors dst.safetensors 2>err.txt || code=$?
 wait $first || fail "the first of two runs failed"

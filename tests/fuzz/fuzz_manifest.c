@@ -149,9 +149,9 @@ static void read_record(const char *data, size_t size, bool seal)
                              .n_pieces = 2,
                              .n_tensors = 4,
                              .sidecar = SIZE_MAX};
-    struct fp8q_results results;
+    struct fp8q_piece_crc crcs[2];
+    struct fp8q_record record = {.crcs = crcs};
     struct fp8q_error err = {0};
-    float *scales;
     bool found;
     char *copy = malloc(size + 4);
     FUZZ_REQUIRE(copy);
@@ -160,11 +160,10 @@ static void read_record(const char *data, size_t size, bool seal)
     memcpy(copy + size, &crc, 4);
     write_input("shard-000000.record", copy, seal ? size + 4 : size);
     free(copy);
-    FUZZ_REQUIRE(fp8q_results_create(&plan, &results, &err) == FP8Q_OK);
-    FUZZ_REQUIRE(fp8q_record_read(&plan, 0, scratch(), &results, &scales, &found, &err) == FP8Q_OK);
-    FUZZ_REQUIRE(found == (scales != NULL));
-    free(scales);
-    fp8q_results_reset(&results);
+
+    FUZZ_REQUIRE(fp8q_record_read(&plan, 0, scratch(), &record, &found, &err) == FP8Q_OK);
+    FUZZ_REQUIRE(found == (record.scales != NULL));
+    free(record.scales);
 }
 
 /* ---- lock ------------------------------------------------------------------------------------ */

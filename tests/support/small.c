@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/copy.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/path.h"
@@ -128,7 +129,7 @@ void tree_copy(const char *from, const char *to)
     size_t n;
     must(fp8q_is_dir(from, &is_dir, &err), &err);
     if (!is_dir) {
-        must(fp8q_copy_file(from, to, NULL, &err), &err);
+        must(fp8q_copy_file(from, to, NULL, NULL, &err), &err);
         return;
     }
     must(fp8q_mkdir(to, &err), &err);

@@ -11,6 +11,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "format/index.h"
+#include "base/copy.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/path.h"
@@ -62,7 +63,7 @@ static void copy_tree(const char *from, const char *to)
             assert_int_equal(mkdir(b, 0700), 0);
             copy_tree(a, b);
         } else {
-            assert_ok(fp8q_copy_file(a, b, NULL, &err), &err);
+            assert_ok(fp8q_copy_file(a, b, NULL, NULL, &err), &err);
         }
         free(a);
         free(b);

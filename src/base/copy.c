@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * copy.c - copies whole files, with their checksum on the way.
+ */
+#include "base/copy.h"
+
+#include <stdlib.h>
+
+#include "base/crc.h"
+#include "base/dir.h"
+#include "base/io.h"
+#include "base/mem.h"
+
+struct copy {
+    const char *from, *to;
+    int in, out;
+    char *buf;
+    struct fp8q_copied copied; /* its stat is of @in, before the first byte was read */
+    const struct fp8q_watch *watch;
+};
+
+enum { CHUNK = 1 << 20 };
+
+static int transfer(struct copy *c, struct fp8q_error *err)
+{
+    uint64_t size = (uint64_t)c->copied.stat.st_size;
+    for (uint64_t at = 0; at < size;) {
+        size_t n = (size_t)fp8q_min_u64(size - at, CHUNK);
+        FP8Q_TRY(fp8q_pread(c->in, c->buf, n, at, c->from, err));
+        FP8Q_TRY(fp8q_pwrite(c->out, c->buf, n, at, c->to, err));
+        c->copied.crc32 = fp8q_crc32(c->copied.crc32, c->buf, n);
+        FP8Q_TRY(fp8q_watch_check(c->watch, err));
+        at += n;
+    }
+    return FP8Q_OK;
+}
+
+static int check_unchanged(const struct copy *c, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    struct stat now;
+    FP8Q_TRY(fp8q_fstat(c->in, &now, c->from, err));
+    if (now.st_size == c->copied.stat.st_size &&
+        now.st_mtim.tv_sec == c->copied.stat.st_mtim.tv_sec &&
+        now.st_mtim.tv_nsec == c->copied.stat.st_mtim.tv_nsec)
+        return FP8Q_OK;
+    return fp8q_fail(err, FP8Q_E_IO, "source-changed", "%s: changed while it was copied",
+                     fp8q_show(&shown, c->from));
+}
+
+static int copy(struct copy *c, struct fp8q_error *err)
+{
+    c->buf = malloc(CHUNK);
+    if (!c->buf)
+        return fp8q_fail_nomem(err);
+    FP8Q_TRY(fp8q_open_read(c->from, &c->copied.stat, &c->in, err));
+    FP8Q_TRY(fp8q_create_mode(c->to, c->copied.stat.st_mode, &c->out, err));
+    FP8Q_TRY(transfer(c, err));
+    return check_unchanged(c, err);
+}
+
+int fp8q_copy_file(const char *from, const char *to, const struct fp8q_watch *watch,
+                   struct fp8q_copied *copied_out, struct fp8q_error *err)
+{
+    struct copy c = {.from = from, .to = to, .in = -1, .out = -1, .watch = watch};
+    int status = copy(&c, err);
+    bool made = c.out >= 0;
+    int closed = fp8q_close(&c.out, to, status == FP8Q_OK ? err : NULL);
+    if (status == FP8Q_OK)
+        status = closed;
+
+    if (status != FP8Q_OK && made)
+        (void)fp8q_unlink(to, NULL);
+    (void)fp8q_close(&c.in, from, NULL); /* only read */
+    free(c.buf);
+    if (copied_out)
+        *copied_out = c.copied;
+    return status;
+}
+
+int fp8q_flush_file(const char *path, struct fp8q_error *err)
+{
+    int fd;
+    FP8Q_TRY(fp8q_open_read(path, NULL, &fd, err));
+    int status = fp8q_fsync(fd, path, err);
+    (void)fp8q_close(&fd, path, NULL); /* nothing was written through it */
+    return status;
+}

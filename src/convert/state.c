@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * state.c - writes and compares states.
+ */
+#include "convert/state.h"
+
+#include <string.h>
+
+#include "base/crc.h"
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* Parts may run on machines with copies of their own, which keep times of contents at best; one run
+ * that goes on looks at the change time too, which nothing can set back.  */
+static void write_file(struct fp8q_jsonw *w, const char *name, const struct stat *st, bool one_run)
+{
+    fp8q_jsonw_open(w, NULL, '{');
+    fp8q_jsonw_string(w, "name", name);
+    fp8q_jsonw_uint(w, "size", (uint64_t)st->st_size);
+    fp8q_jsonw_uint(w, "mtime_s", (uint64_t)st->st_mtim.tv_sec);
+    fp8q_jsonw_uint(w, "mtime_ns", (uint64_t)st->st_mtim.tv_nsec);
+    if (one_run) {
+        fp8q_jsonw_uint(w, "ctime_s", (uint64_t)st->st_ctim.tv_sec);
+        fp8q_jsonw_uint(w, "ctime_ns", (uint64_t)st->st_ctim.tv_nsec);
+    }
+}
+
+static void write_source(struct fp8q_jsonw *w, const struct fp8q_ckpt *ckpt,
+                         const struct fp8q_copies *copies, bool one_run)
+{
+    fp8q_jsonw_uint(w, "config_crc32", fp8q_crc32(0, ckpt->config_text, ckpt->config_len));
+    fp8q_jsonw_uint(w, "index_crc32", fp8q_crc32(0, ckpt->index_text, ckpt->index_len));
+
+    fp8q_jsonw_open(w, "shards", '[');
+    for (size_t i = 0; i < ckpt->n_shards; i++) {
+        const struct fp8q_shard *s = &ckpt->shards[i];
+        write_file(w, s->name, &s->stat, one_run);
+        fp8q_jsonw_uint(w, "header_crc32", s->header.crc32);
+        fp8q_jsonw_close(w, '}');
+    }
+    fp8q_jsonw_close(w, ']');
+
+    fp8q_jsonw_open(w, "side_files", '[');
+    for (size_t i = 0; i < copies->count; i++) {
+        write_file(w, copies->files[i].name, &copies->stats[i], one_run);
+        fp8q_jsonw_close(w, '}');
+    }
+    fp8q_jsonw_close(w, ']');
+}
+
+static uint32_t plan_crc(const struct fp8q_plan *plan)
+{
+    uint32_t crc = 0;
+    for (size_t i = 0; i < plan->n_shards; i++) {
+        const struct fp8q_out_shard *s = &plan->shards[i];
+        crc = fp8q_crc32(crc, s->name, strlen(s->name) + 1);
+        crc = fp8q_crc32(crc, &s->header_crc32, sizeof(s->header_crc32));
+    }
+    return crc;
+}
+
+static int calibration_crc(const struct fp8q_request *request, uint32_t *crc_out,
+                           struct fp8q_error *err)
+{
+    *crc_out = 0;
+    if (!request->calibration || fp8q_file_crc32(request->calibration, crc_out, err) == FP8Q_OK)
+        return FP8Q_OK;
+    if (err) /* a calibration that is not there is missing evidence */
+        err->status = FP8Q_E_EVIDENCE;
+    return FP8Q_E_EVIDENCE;
+}
+
+int fp8q_state_text(const struct fp8q_plan *plan, const struct fp8q_request *request,
+                    uint64_t n_parts, const struct fp8q_copies *copies,
+                    const struct fp8q_listing *files, struct fp8q_text *out, struct fp8q_error *err)
+{
+    struct fp8q_jsonw w = {.indent = 1};
+    uint32_t calibration;
+    FP8Q_TRY(calibration_crc(request, &calibration, err));
+
+    fp8q_jsonw_open(&w, NULL, '{');
+    fp8q_jsonw_string(&w, "fp8q", FP8Q_VERSION);
+    fp8q_jsonw_uint(&w, "parts", n_parts);
+    fp8q_request_write(request, "request", &w);
+    fp8q_jsonw_uint(&w, "calibration_crc32", calibration);
+    write_source(&w, plan->ckpt, copies, n_parts == 0);
+    fp8q_jsonw_uint(&w, "plan_crc32", plan_crc(plan));
+    fp8q_listing_write(files, "files", &w);
+    fp8q_jsonw_close(&w, '}');
+
+    *out = w.text;
+    int status = fp8q_text_status(out, err);
+    if (status != FP8Q_OK)
+        fp8q_text_reset(out);
+    return status;
+}
+
+int fp8q_state_parse(const char *text, size_t len, const char *what, struct fp8q_json **json_out,
+                     struct fp8q_listing *files_out, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    uint64_t parts;
+    *files_out = (struct fp8q_listing){0};
+    FP8Q_TRY(fp8q_json_parse(text, len, 0, what, json_out, err));
+
+    int status = FP8Q_OK;
+    if (!fp8q_json_string(fp8q_json_get(*json_out, "fp8q"), NULL) ||
+        !fp8q_json_uint(fp8q_json_get(*json_out, "parts"), &parts) ||
+        !fp8q_json_is_object(fp8q_json_get(*json_out, "request")))
+        status = fp8q_fail(err, FP8Q_E_FORMAT, "state", "%s: is no state of a conversion",
+                           fp8q_show(&shown, what));
+    else
+        status = fp8q_listing_parse(fp8q_json_get(*json_out, "files"), files_out, err);
+    if (status != FP8Q_OK) {
+        fp8q_json_free(*json_out);
+        *json_out = NULL;
+    }
+    return status;
+}
+
+/* ---- comparing ------------------------------------------------------------------------------- */
+
+/* Values as states have them: texts, integers, booleans, null, and lists and objects of these.  */
+static bool same_value(const struct fp8q_json *a, const struct fp8q_json *b)
+{
+    const char *s = fp8q_json_string(a, NULL), *t = fp8q_json_string(b, NULL);
+    uint64_t m, n;
+    if (!a || !b)
+        return a == b;
+    if (s || t)
+        return s && t && strcmp(s, t) == 0;
+    if (fp8q_json_uint(a, &m) || fp8q_json_uint(b, &n))
+        return fp8q_json_uint(a, &m) && fp8q_json_uint(b, &n) && m == n;
+
+    if (fp8q_json_is_array(a) != fp8q_json_is_array(b) ||
+        fp8q_json_is_object(a) != fp8q_json_is_object(b) ||
+        fp8q_json_is_null(a) != fp8q_json_is_null(b) ||
+        fp8q_json_bool(a, false) != fp8q_json_bool(b, false) ||
+        fp8q_json_count(a) != fp8q_json_count(b))
+        return false;
+    const struct fp8q_json *i = fp8q_json_first(a), *k = fp8q_json_first(b);
+    for (; i && k; i = fp8q_json_next(i), k = fp8q_json_next(k)) {
+        const char *x = fp8q_json_key(i), *y = fp8q_json_key(k);
+        if (!x != !y || (x && y && strcmp(x, y) != 0) || !same_value(i, k))
+            return false;
+    }
+    return true;
+}
+
+static const char *name_of(const struct fp8q_json *file)
+{
+    return fp8q_json_string(fp8q_json_get(file, "name"), "");
+}
+
+/* Two lists of files, both sorted by name.  */
+static bool compare_files(const struct fp8q_json *then, const struct fp8q_json *now,
+                          const char *kind, struct fp8q_text *out)
+{
+    struct fp8q_shown shown;
+    const struct fp8q_json *a = fp8q_json_first(then), *b = fp8q_json_first(now);
+    while (a || b) {
+        int order = strcmp(name_of(a), name_of(b));
+        if (!a || !b)
+            order = a ? -1 : 1;
+        if (order == 0 && !same_value(a, b))
+            fp8q_text_printf(out, "%s \"%s\" of the source has changed", kind,
+                             fp8q_show(&shown, name_of(a)));
+        else if (order != 0)
+            fp8q_text_printf(out, "%s \"%s\" of the source is %s", kind,
+                             fp8q_show(&shown, name_of(order < 0 ? a : b)),
+                             order < 0 ? "gone" : "new");
+        if (out->len)
+            return true;
+        a = fp8q_json_next(a);
+        b = fp8q_json_next(b);
+    }
+    return false;
+}
+
+static bool compare_requests(const struct fp8q_json *then, const struct fp8q_json *now,
+                             struct fp8q_text *out)
+{
+    for (const struct fp8q_json *i = fp8q_json_first(now); i; i = fp8q_json_next(i)) {
+        const char *key = fp8q_json_key(i);
+        if (same_value(fp8q_json_get(then, key), i))
+            continue;
+        if (strcmp(key, "source") == 0)
+            fp8q_text_puts(out, "the source has another path");
+        else
+            fp8q_text_printf(out, "another value of \"%s\" was asked for", key);
+        return true;
+    }
+    return false;
+}
+
+static void compare(const struct fp8q_json *then, const struct fp8q_json *now,
+                    struct fp8q_text *out)
+{
+    static const struct {
+        const char *key, *says;
+    } facts[] = {
+        {"fp8q", "it was another version of fp8q"},
+        {"parts", "it had another number of parts"},
+        {"calibration_crc32", "the calibration file has changed"},
+        {"config_crc32", "config.json of the source has changed"},
+        {"index_crc32", "the index of the source has changed"},
+    };
+    for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++)
+        if (!same_value(fp8q_json_get(then, facts[i].key), fp8q_json_get(now, facts[i].key))) {
+            fp8q_text_puts(out, facts[i].says);
+            return;
+        }
+
+    if (compare_requests(fp8q_json_get(then, "request"), fp8q_json_get(now, "request"), out) ||
+        compare_files(fp8q_json_get(then, "shards"), fp8q_json_get(now, "shards"), "shard", out) ||
+        compare_files(fp8q_json_get(then, "side_files"), fp8q_json_get(now, "side_files"), "file",
+                      out))
+        return;
+    if (!same_value(then, now)) /* --like another checkpoint under the same path */
+        fp8q_text_puts(out, "the plan is another one");
+}
+
+int fp8q_state_difference(const struct fp8q_json *then, const char *now, struct fp8q_text *out,
+                          struct fp8q_error *err)
+{
+    struct fp8q_json *json;
+    FP8Q_TRY(fp8q_json_parse(now, strlen(now), 0, "state", &json, err));
+    compare(then, json, out);
+    fp8q_json_free(json);
+    return fp8q_text_status(out, err);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * state.h - what a conversion depends on, kept beside DST.partial for --resume and for parts.
+ */
+#ifndef FP8Q_STATE_H
+#define FP8Q_STATE_H
+
+#include "convert/copies.h"
+#include "convert/listing.h"
+#include "plan/request.h"
+
+/* JSON of everything that must be the same for a conversion to go on: tool version, request, the
+ * calibration, config.json and index of the source, each of its shards and side files (name, size,
+ * times, header CRC), the plan; and @files, which are all that fp8q may remove from DST.partial.  */
+int fp8q_state_text(const struct fp8q_plan *plan, const struct fp8q_request *request,
+                    uint64_t n_parts, const struct fp8q_copies *copies,
+                    const struct fp8q_listing *files, struct fp8q_text *out,
+                    struct fp8q_error *err);
+
+/* Parses a state; FP8Q_E_FORMAT if it is none that fp8q wrote.  *@files_out are the files that its
+ * run may have made.  Free *@json_out with fp8q_json_free().  */
+int fp8q_state_parse(const char *text, size_t len, const char *what, struct fp8q_json **json_out,
+                     struct fp8q_listing *files_out, struct fp8q_error *err);
+
+/* Names the first difference of two states, in words that complete "...: ".  Nothing is appended if
+ * they are the same.  */
+int fp8q_state_difference(const struct fp8q_json *then, const char *now, struct fp8q_text *out,
+                          struct fp8q_error *err);
+
+#endif
