@@ -3,7 +3,9 @@
 #
 #     tools/digest.sh [OPTION...] -- COMMAND...      COMMAND is fp8q, with an emulator before it perhaps
 #
-# OPTIONs go to every command: --threads 7 --kernel scalar
+# OPTIONs go to every command: --threads 7 --kernel scalar.  The set: each scheme and format, stacked
+# experts whole and cut over many shards, the same in parts that run in another order, FP8 taken
+# through F32 again, and the way back.
 set -eu
 data=$(cd "$(dirname "$0")/../tests/data" && pwd)
 options=
@@ -15,19 +17,20 @@ shift
 work=$(mktemp -d "${TMPDIR:-/tmp}/fp8q-digest-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-ln -s "$data" data # paths are part of an output
+ln -s "$data/checkpoints" c # paths are part of an output
 run() {
     # shellcheck disable=SC2086
     "$@" $options -q 2>err.txt || { cat err.txt >&2; echo "failed: $* $options" >&2; exit 1; }
 }
+
 n=0
 while read -r source more; do
     n=$((n + 1))
     to=$n
     case $source in *.safetensors) to=$n.safetensors ;; esac
     # shellcheck disable=SC2086
-    run "$@" quantize "data/checkpoints/$source" $to $more
-    run "$@" verify $to --source "data/checkpoints/$source"
+    run "$@" quantize "c/$source" $to $more
+    run "$@" verify $to --source "c/$source"
 done <<'LIST'
 qwen3
 qwen2.5-vl-new --scales inline
@@ -38,8 +41,31 @@ llama-f16 --scheme FP8
 llama-untied --max-shard-size 400KB
 qwen3-moe
 bare-file/model.safetensors
+qwen3.5-moe
+qwen3.5-moe --max-shard-size 100KB
+qwen3-vl-moe --max-shard-size 60KB --scheme FP8_DYNAMIC
+qwen3-vl-moe --max-shard-size 150KB --scales inline --format compressed-tensors
+deepseek-v3-fp8 --requantize
+smolvlm-ragged --ragged quantize
+smolvlm-ragged --ragged per-channel
 LIST
+
+# In parts, the last one first: the bytes of one run.
+for source in qwen3.5-moe qwen3-vl-moe; do
+    for part in 3/3 1/3 2/3; do
+        run "$@" quantize c/$source parts-$source --part $part --max-shard-size 100KB
+    done
+    run "$@" finish parts-$source
+    run "$@" verify parts-$source --source c/$source
+    run "$@" quantize c/$source whole-$source --max-shard-size 100KB
+    diff -r whole-$source parts-$source >&2
+done
+
 run "$@" dequantize 1 back
-run "$@" dequantize data/checkpoints/deepseek-v3-fp8 back-f32 --dtype f32
-rm -f err.txt data
+run "$@" dequantize 11 back-stack
+run "$@" dequantize parts-qwen3-vl-moe back-parts --max-shard-size 100KB
+run "$@" dequantize c/deepseek-v3-fp8 back-f32 --dtype f32
+run "$@" quantize back-stack again-stack --max-shard-size 100KB
+run "$@" quantize 1 again --requantize --scale-fmt ue8m0
+rm -f err.txt c
 find . -type f | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -d' ' -f1

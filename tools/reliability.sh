@@ -44,8 +44,8 @@ for part in "$@"; do
         tools/fuzz.sh "${FUZZ_SECONDS:-60}"
         ;;
     threads)
-        build tsan fp8q test_pool
-        TSAN_OPTIONS="halt_on_error=1 exitcode=66" build/tsan/tests/test_pool
+        build tsan fp8q test_base_pool
+        TSAN_OPTIONS="halt_on_error=1 exitcode=66" build/tsan/tests/test_base_pool
         TSAN_OPTIONS="halt_on_error=1 exitcode=66" tools/digest.sh --threads 7 -- "$PWD/build/tsan/fp8q"
         ;;
     *)

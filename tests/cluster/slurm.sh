@@ -8,29 +8,60 @@
 set -eu
 fp8q=$(readlink -f "$1") make_checkpoint=$(readlink -f "$2")
 recipe=$(cd "$(dirname "$0")/../../examples/cluster" && pwd)/slurm.sbatch
-for program in munged slurmctld slurmd sbatch squeue scancel; do
+for program in munged slurmctld slurmd sbatch squeue scancel python3; do
     command -v $program >/dev/null || { echo "slurm.sh: $program is missing: apt-get install slurm-wlm munge"; exit 1; }
 done
 dir=$(mktemp -d "${TMPDIR:-/tmp}/fp8q-slurm-XXXXXX")
 chmod 755 "$dir"
-pids=
+
+# Everything that was started has this directory in its command line or its working directory, the
+# steps that slurmd starts in sessions of their own too.
+ours() {
+    for proc in /proc/[0-9]*; do
+        pid=${proc#/proc/}
+        [ "$pid" != $$ ] && [ "$pid" != "$BASHPID" ] || continue
+        case "$(tr '\0' ' ' 2>/dev/null <"$proc/cmdline") $(readlink "$proc/cwd" 2>/dev/null)" in
+        *"$dir"*) echo "$pid" ;;
+        esac
+    done
+}
+
 stop() {
     code=$?
+    trap - EXIT
+    cd /
     [ $code = 0 ] || tail -n 30 "$dir"/*.log "$dir"/*.out 2>/dev/null
-    # shellcheck disable=SC2086
-    [ -z "$pids" ] || kill $pids 2>/dev/null || true
-    wait 2>/dev/null || true
+    for signal in TERM TERM KILL; do
+        # shellcheck disable=SC2046
+        kill -$signal $(ours) 2>/dev/null || true
+        for _ in $(seq 30); do [ -z "$(ours)" ] && break 2 || sleep 0.1; done
+    done
+    if [ -n "$(ours)" ]; then
+        echo "FAILED: still running: $(ours)"
+        code=1
+    fi
     rm -rf "$dir"
     exit $code
 }
 trap stop EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 start() { # NAME COMMAND...
     name=$1
     shift
     "$@" >"$dir/$name.log" 2>&1 &
-    pids="$! $pids"
 }
+
+# Three ports that nobody listens on; all are held until all are known.
+read -r port_controller port_one port_two <<END
+$(python3 -c 'import socket
+held = [socket.socket() for _ in range(3)]
+for s in held:
+    s.bind(("127.0.0.1", 0))
+print(*(s.getsockname()[1] for s in held))')
+END
 
 head -c 1024 /dev/urandom >"$dir/munge.key"
 chmod 600 "$dir/munge.key"
@@ -61,9 +92,9 @@ StateSaveLocation=$dir/state
 SlurmdSpoolDir=$dir/spool/%n
 SlurmctldPidFile=$dir/slurmctld.pid
 SlurmdPidFile=$dir/slurmd-%n.pid
-SlurmctldPort=16817
-NodeName=node1 NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=16818 CPUs=$cpus State=UNKNOWN
-NodeName=node2 NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=16819 CPUs=$cpus State=UNKNOWN
+SlurmctldPort=$port_controller
+NodeName=node1 NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=$port_one CPUs=$cpus State=UNKNOWN
+NodeName=node2 NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=$port_two CPUs=$cpus State=UNKNOWN
 PartitionName=all Nodes=node1,node2 Default=YES MaxTime=10 State=UP
 END
 export SLURM_CONF=$dir/slurm.conf

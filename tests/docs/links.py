@@ -4,7 +4,7 @@
     links.py SOURCE_TREE
 
 Looked at: links of Markdown, with their headings, and paths that begin with a directory of this tree (docs, tools,
-...), in every tracked text but transcripts and test data.
+...), in every tracked text but transcripts and test data; and names of tests (test_x) in Markdown.
 """
 import pathlib
 import re
@@ -27,6 +27,8 @@ def main():
         names = [str(p.relative_to(tree)) for p in tree.rglob("*") if p.is_file()]
     names = [n for n in names if n and not re.search(r"^tests/data/|^build/|\.expected$|^tests/fuzz/seeds|\.svg$|\.tsv$", n)]
     failed = checked = 0
+    tests = "\n".join(p.read_text() for ending in ("c", "py", "sh", "txt") for p in (tree / "tests").rglob(f"*.{ending}")
+                      if "data" not in p.parts) + " ".join(p.stem for p in (tree / "tests").rglob("*.*"))
     for name in names:
         path = tree / name
         try:
@@ -37,6 +39,10 @@ def main():
         wanted = [(m[1], tree / m[1]) for m in PATH.finditer(plain)
                   if not re.match(r"(src|include)/(?!.*\.[ch]$)", m[1])]
         if name.endswith(".md"):
+            for test in re.findall(r"\btest_\w+", text):
+                if test not in tests:
+                    print(f"{name}: there is no {test}")
+                    failed += 1
             for target in re.findall(r"\]\(([^)\s]+)\)", text):
                 if re.match(r"[a-z]+:", target):
                     continue
