@@ -51,6 +51,9 @@ struct fp8q_ckpt {
     char *config_text; /* NULL without config.json */
     size_t config_len;
     struct fp8q_json *config; /* NULL without config.json */
+    /* Rows and columns of one scale as config.json says ("weight_block_size", or "block_structure"
+     * of compressed-tensors), 0 if it says none.  */
+    uint64_t block_rows, block_cols;
 
     /* Names in @dir (not recursive; directories too) that are neither shards nor index, sorted.  A
      * directory may hold shards of its own (an index may name "sub/x.safetensors").  */

@@ -302,6 +302,24 @@ static int list_other_files(struct fp8q_opening *o)
     return FP8Q_OK;
 }
 
+static void read_block_size(struct fp8q_ckpt *ckpt)
+{
+    static const char *const keys[] = {"weight_block_size", "block_structure"};
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+        for (const struct fp8q_json *list = NULL;
+             (list = fp8q_json_find(ckpt->config, keys[i], list));) {
+            uint64_t rows, cols;
+            const struct fp8q_json *first = fp8q_json_first(list);
+            if (fp8q_json_count(list) != 2 || !fp8q_json_uint(first, &rows) ||
+                !fp8q_json_uint(fp8q_json_next(first), &cols) || rows == 0 || cols == 0)
+                continue;
+            ckpt->block_rows = rows;
+            ckpt->block_cols = cols;
+            return;
+        }
+}
+
 static int read_config_at(struct fp8q_opening *o, const char *path)
 {
     struct fp8q_ckpt *ckpt = o->ckpt;
@@ -313,6 +331,7 @@ static int read_config_at(struct fp8q_opening *o, const char *path)
     if (!fp8q_json_is_object(ckpt->config))
         return fp8q_fail(o->err, FP8Q_E_FORMAT, "config", "%s: is no JSON object",
                          fp8q_show(&shown, path));
+    read_block_size(ckpt);
     return FP8Q_OK;
 }
 

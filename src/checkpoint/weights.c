@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * weights.c - finds the scales of a weight and reads rows of it.
+ * weights.c - reads the scales of a weight, and rows of it with them.
  */
 #include "checkpoint/weights.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/names.h"
 #include "base/mem.h"
 
 static float e8m0_value(uint8_t code)
@@ -17,14 +15,17 @@ static float e8m0_value(uint8_t code)
     return code == 0xFF ? NAN : ldexpf(1.0f, (int)code - 127);
 }
 
-int fp8q_read_floats(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *tensor,
-                     const struct fp8q_kernel *kernel, float *out, struct fp8q_error *err)
+/* Every float dtype as F32; U8 counts as E8M0 where @scales says that they are scales.  */
+static int read_values(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *tensor,
+                       const struct fp8q_kernel *kernel, bool scales, float *out,
+                       struct fp8q_error *err)
 {
     enum fp8q_float from;
     struct fp8q_shown shown;
     bool wide = fp8q_float_of(tensor->dtype, &from);
+    bool e8m0 = tensor->dtype == FP8Q_F8_E8M0 || (scales && tensor->dtype == FP8Q_U8);
 
-    if (!wide && tensor->dtype != FP8Q_F8_E8M0)
+    if (!wide && !e8m0)
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "dtype",
                          "tensor \"%s\": expected F32, BF16 or F16, found %s",
                          fp8q_show(&shown, tensor->name), fp8q_dtype_name(tensor->dtype));
@@ -44,86 +45,66 @@ int fp8q_read_floats(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *ten
     return status;
 }
 
-static const struct fp8q_tensor *find_scales(const struct fp8q_ckpt *ckpt, const char *name)
+int fp8q_read_floats(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *tensor,
+                     const struct fp8q_kernel *kernel, float *out, struct fp8q_error *err)
 {
-    static const char *const endings[] = {FP8Q_SCALE_INV_ENDING, FP8Q_SCALE_ENDING};
-    const struct fp8q_tensor *found = NULL;
-    for (size_t i = 0; !found && i < sizeof(endings) / sizeof(*endings); i++)
-        found = fp8q_ckpt_find_joined(ckpt, name, strlen(name), endings[i]);
-    return found;
+    return read_values(ckpt, tensor, kernel, false, out, err);
 }
 
-/* Which of the three layouts a scale tensor has; false if none.  */
-static bool scale_layout(struct fp8q_weights *w)
+/* The formats beside E4M3 by their bits: FNUZ has a bias one higher, no infinities, no negative
+ * zero, and its only NaN is 0x80.  */
+static float fp8_value(enum fp8q_dtype dtype, uint8_t code)
 {
-    const struct fp8q_tensor *s = w->scale_from;
-    uint64_t n_matrices = w->n_rows / w->matrix_rows, per_matrix;
-    const uint64_t *shape = s->shape;
-    uint32_t ndim = s->ndim;
+    bool e5 = dtype == FP8Q_F8_E5M2 || dtype == FP8Q_F8_E5M2FNUZ;
+    bool fnuz = dtype == FP8Q_F8_E5M2FNUZ || dtype == FP8Q_F8_E4M3FNUZ;
+    int fraction_bits = e5 ? 2 : 3, bias = (e5 ? 15 : 7) + fnuz;
+    int exponent = (code & 0x7F) >> fraction_bits;
+    int fraction = code & ((1 << fraction_bits) - 1);
 
-    /* The scales of stacked matrices are stacked in the same way.  */
-    if (w->tensor->ndim == 3 && ndim == 3) {
-        if (shape[0] != n_matrices)
-            return false;
-        shape++;
-        ndim--;
-    } else if (n_matrices != 1) {
-        return false;
-    }
+    if (dtype == FP8Q_F8_E4M3)
+        return fp8q_e4m3_value[code];
+    if (fnuz && code == 0x80)
+        return NAN;
+    if (dtype == FP8Q_F8_E5M2 && exponent == 31)
+        return fraction ? NAN : copysignf(INFINITY, code & 0x80 ? -1.0f : 1.0f);
 
-    per_matrix = s->n_elems / n_matrices;
-    w->grid_rows = fp8q_ceil_div(w->matrix_rows, FP8Q_BLOCK);
-    w->grid_cols = fp8q_ceil_div(w->n_cols, FP8Q_BLOCK);
-
-    if (ndim == 2 && shape[0] == w->grid_rows && shape[1] == w->grid_cols) {
-        w->scaling = FP8Q_SCALING_BLOCK;
-        return true;
-    }
-
-    w->grid_cols = 1;
-    w->grid_rows = per_matrix;
-    w->scaling = per_matrix == 1 ? FP8Q_SCALING_TENSOR : FP8Q_SCALING_ROW;
-
-    return per_matrix == 1 ||
-           (per_matrix == w->matrix_rows && (ndim == 1 || (ndim == 2 && shape[1] == 1)));
+    float magnitude = exponent ? ldexpf((float)(fraction + (1 << fraction_bits)), exponent - bias)
+                               : ldexpf((float)fraction, 1 - bias);
+    magnitude = ldexpf(magnitude, -fraction_bits);
+    return code & 0x80 ? -magnitude : magnitude;
 }
 
 static int read_scales(struct fp8q_weights *w, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
-    const char *name = w->tensor->name;
 
-    w->scale_from = find_scales(w->ckpt, name);
-    if (!w->scale_from)
-        return fp8q_fail(
-            err, FP8Q_E_FORMAT, "scale-missing",
-            "tensor \"%s\" is F8_E4M3, but neither \"..._scale_inv\" nor \"..._scale\" "
-            "stands beside it",
-            fp8q_show(&shown, name));
+    FP8Q_TRY(fp8q_find_scales(w->ckpt, w->tensor, &w->scale_from, err));
+    FP8Q_TRY(fp8q_find_layout(w->ckpt, w->tensor, w->scale_from, &w->layout, err));
+    w->scaling = w->layout.scaling;
 
-    if (!scale_layout(w))
-        return fp8q_fail(
-            err, FP8Q_E_FORMAT, "scale-shape",
-            "tensor \"%s\" of %llu x %llu: its scale tensor of %llu elements is neither a grid "
-            "of 128x128 blocks, nor one scale a row, nor one in all",
-            fp8q_show(&shown, name), (unsigned long long)w->matrix_rows,
-            (unsigned long long)w->n_cols, (unsigned long long)w->scale_from->n_elems);
+    for (unsigned code = 0; code < 256; code++)
+        w->values[code] = fp8_value(w->tensor->dtype, (uint8_t)code);
 
-    w->scales = fp8q_array(w->scale_from->n_elems, sizeof(*w->scales));
+    uint64_t n = w->scale_from->n_elems;
+    w->scales = fp8q_array(n, sizeof(*w->scales));
     if (!w->scales)
         return fp8q_fail_nomem(err);
 
     /* Scales are few: the scalar kernel will do, and the result is the same.  */
     FP8Q_TRY(
-        fp8q_read_floats(w->ckpt, w->scale_from, fp8q_kernel_select("scalar"), w->scales, err));
+        read_values(w->ckpt, w->scale_from, fp8q_kernel_select("scalar"), true, w->scales, err));
 
-    for (uint64_t i = 0; i < w->scale_from->n_elems; i++)
-        if (!(w->scales[i] >= 0) || isinf(w->scales[i]))
+    for (uint64_t i = 0; i < n; i++) {
+        float scale = w->scales[i];
+        if (!(scale >= 0) || isinf(scale))
             return fp8q_fail(
                 err, FP8Q_E_FORMAT, "scale-value",
                 "tensor \"%s\": scale %llu is %g, expected a finite value of at least 0",
-                fp8q_show(&shown, w->scale_from->name), (unsigned long long)i,
-                (double)w->scales[i]);
+                fp8q_show(&shown, w->scale_from->name), (unsigned long long)i, (double)scale);
+        w->has_zero_scale |= scale == 0;
+        if (scale > w->largest_scale)
+            w->largest_scale = scale;
+    }
     return FP8Q_OK;
 }
 
@@ -140,17 +121,16 @@ static int open_tensor(struct fp8q_weights *w, struct fp8q_error *err)
     w->n_cols = t->shape[t->ndim - 1];
     w->matrix_rows = t->shape[t->ndim - 2];
     w->n_rows = t->ndim == 3 ? t->shape[0] * t->shape[1] : t->shape[0];
-
     if (t->n_elems == 0)
-        return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "shape", "tensor \"%s\" is empty",
+        return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "empty-tensor", "tensor \"%s\" is empty",
                          fp8q_show(&shown, t->name));
 
-    if (t->dtype == FP8Q_F8_E4M3)
+    if (fp8q_is_fp8(t->dtype))
         return read_scales(w, err);
     if (fp8q_float_of(t->dtype, &w->from))
         return FP8Q_OK;
     return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "dtype",
-                     "tensor \"%s\": expected BF16, F16, F32 or F8_E4M3, found %s",
+                     "tensor \"%s\": expected BF16, F16, F32 or FP8, found %s",
                      fp8q_show(&shown, t->name), fp8q_dtype_name(t->dtype));
 }
 
@@ -182,42 +162,115 @@ void fp8q_weights_reset(struct fp8q_weights *weights)
 
 float fp8q_weights_scale(const struct fp8q_weights *w, uint64_t row, uint64_t col)
 {
-    uint64_t matrix = row / w->matrix_rows, r = row % w->matrix_rows, c = 0;
+    const struct fp8q_scale_layout *l = &w->layout;
 
-    switch (w->scaling) {
-    case FP8Q_SCALING_NONE:
+    if (w->scaling == FP8Q_SCALING_NONE)
         return 1.0f;
-    case FP8Q_SCALING_BLOCK:
-        r /= FP8Q_BLOCK;
-        c = col / FP8Q_BLOCK;
-        break;
-    case FP8Q_SCALING_ROW:
-        break;
-    case FP8Q_SCALING_TENSOR:
-        r = 0;
-        break;
-    }
-
-    return w->scales[(matrix * w->grid_rows + r) * w->grid_cols + c];
+    uint64_t matrix = row / w->matrix_rows, r = row % w->matrix_rows / l->block_rows;
+    return w->scales[matrix * l->matrix_scales + r * l->grid_cols + col / l->block_cols];
 }
 
-void fp8q_weights_decode(const struct fp8q_weights *w, const struct fp8q_kernel *kernel,
-                         uint64_t row, uint64_t n_rows, uint64_t col, uint64_t n_cols,
-                         const uint8_t *codes, enum fp8q_float to, void *out)
+uint64_t fp8q_weights_run(const struct fp8q_weights *w, uint64_t col)
+{
+    if (w->scaling == FP8Q_SCALING_NONE)
+        return w->n_cols - col;
+    return fp8q_min_u64(w->layout.block_cols - col % w->layout.block_cols, w->n_cols - col);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static float largest_value(enum fp8q_dtype dtype)
+{
+    switch (dtype) {
+    case FP8Q_F8_E4M3:
+        return FP8Q_E4M3_MAX;
+    case FP8Q_F8_E4M3FNUZ:
+        return 240.0f;
+    default:
+        return 57344.0f;
+    }
+}
+
+/* @n elements of one scale.  */
+static void decode_run(const struct fp8q_weights *w, const struct fp8q_kernel *kernel,
+                       const uint8_t *codes, size_t n, float scale, enum fp8q_float to, void *out)
+{
+    if (w->tensor->dtype == FP8Q_F8_E4M3) {
+        kernel->decode[to](out, codes, n, scale);
+        return;
+    }
+
+    /* Rare formats go the plain way.  */
+    for (size_t i = 0; i < n; i++) {
+        float value = w->values[codes[i]] * scale;
+        uint16_t half = to == FP8Q_FLOAT_F16 ? fp8q_f16_from_f32(value) : fp8q_bf16_from_f32(value);
+        if (to == FP8Q_FLOAT_F32)
+            memcpy((char *)out + 4 * i, &value, sizeof(value));
+        else
+            memcpy((char *)out + 2 * i, &half, sizeof(half));
+    }
+}
+
+/* A block that was all zeros may have a scale of zero; nothing else can be meant by one.  */
+static int check_zero_scale(const struct fp8q_weights *w, const uint8_t *codes, size_t n,
+                            uint64_t row, uint64_t col, struct fp8q_error *err)
+{
+    struct fp8q_shown name, scale;
+
+    for (size_t i = 0; i < n; i++) {
+        if ((codes[i] & 0x7F) != 0)
+            return fp8q_fail(
+                err, FP8Q_E_FORMAT, "scale-zero",
+                "tensor \"%s\": the scale of [%llu, %llu] in \"%s\" is 0, but the FP8 value there "
+                "is 0x%02x; the scales are damaged or belong to another weight",
+                fp8q_show(&name, w->tensor->name), (unsigned long long)row,
+                (unsigned long long)(col + i), fp8q_show(&scale, w->scale_from->name), codes[i]);
+    }
+    return FP8Q_OK;
+}
+
+static int check_overflow(const struct fp8q_weights *w, const uint8_t *codes, size_t n, float scale,
+                          enum fp8q_float to, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+
+    for (size_t i = 0; i < n; i++) {
+        float value = w->values[codes[i]], product = value * scale;
+        if (to == FP8Q_FLOAT_BF16)
+            product = fp8q_bf16_value(fp8q_bf16_from_f32(product));
+        if (isinf(product) && isfinite(value))
+            return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "value-overflow",
+                             "tensor \"%s\": %g with the scale %g does not fit %s%s",
+                             fp8q_show(&shown, w->tensor->name), (double)value, (double)scale,
+                             to == FP8Q_FLOAT_BF16 ? "BF16" : "F32",
+                             to == FP8Q_FLOAT_BF16 ? "; --dtype f32 may hold it" : "");
+    }
+    return FP8Q_OK;
+}
+
+int fp8q_weights_decode(const struct fp8q_weights *w, const struct fp8q_kernel *kernel,
+                        const struct fp8q_tile *tile, const uint8_t *codes, enum fp8q_float to,
+                        void *out, struct fp8q_error *err)
 {
     size_t size = to == FP8Q_FLOAT_F32 ? 4 : 2;
-    uint64_t step = w->scaling == FP8Q_SCALING_BLOCK ? FP8Q_BLOCK : n_cols;
+    /* Beyond this product something may round to infinity in BF16; F32 ends a little later.  */
+    double largest = (double)w->largest_scale * (double)largest_value(w->tensor->dtype);
+    bool may_overflow = largest > 0x1.FEp127 && to != FP8Q_FLOAT_F16;
 
-    for (uint64_t r = 0; r < n_rows; r++)
-        for (uint64_t c = 0, m; c < n_cols; c += m) {
-            /* Up to the next column block, which has a scale of its own.  */
-            m = step - (w->scaling == FP8Q_SCALING_BLOCK ? (col + c) % step : 0);
-            m = n_cols - c < m ? n_cols - c : m;
+    for (uint64_t r = 0; r < tile->n_rows; r++)
+        for (uint64_t c = 0, n; c < tile->n_cols; c += n) {
+            uint64_t row = tile->row + r, col = tile->col + c;
+            size_t at = (size_t)(r * tile->n_cols + c);
+            float scale = fp8q_weights_scale(w, row, col);
+            n = fp8q_min_u64(fp8q_weights_run(w, col), tile->n_cols - c);
 
-            size_t at = (size_t)(r * n_cols + c);
-            kernel->decode[to]((char *)out + at * size, codes + at, (size_t)m,
-                               fp8q_weights_scale(w, row + r, col + c));
+            if (w->has_zero_scale && scale == 0)
+                FP8Q_TRY(check_zero_scale(w, codes + at, (size_t)n, row, col, err));
+            if (may_overflow)
+                FP8Q_TRY(check_overflow(w, codes + at, (size_t)n, scale, to, err));
+            decode_run(w, kernel, codes + at, (size_t)n, scale, to, (char *)out + at * size);
         }
+    return FP8Q_OK;
 }
 
 int fp8q_weights_read(const struct fp8q_weights *w, const struct fp8q_kernel *kernel, uint64_t row,
@@ -225,21 +278,27 @@ int fp8q_weights_read(const struct fp8q_weights *w, const struct fp8q_kernel *ke
 {
     uint64_t size = fp8q_dtype_bits(w->tensor->dtype) / 8;
     size_t n = (size_t)(n_rows * w->n_cols);
+    struct fp8q_tile tile = {row, n_rows, 0, w->n_cols};
 
     FP8Q_TRY(
         fp8q_ckpt_read(w->ckpt, w->tensor, row * w->n_cols * size, raw, n * (size_t)size, err));
-
-    if (w->scaling == FP8Q_SCALING_NONE)
-        kernel->to_f32[w->from](out, raw, n);
-    else
-        fp8q_weights_decode(w, kernel, row, n_rows, 0, w->n_cols, raw, FP8Q_FLOAT_F32, out);
+    if (w->scaling != FP8Q_SCALING_NONE)
+        return fp8q_weights_decode(w, kernel, &tile, raw, FP8Q_FLOAT_F32, out, err);
+    kernel->to_f32[w->from](out, raw, n);
     return FP8Q_OK;
+}
+
+/* The largest finite value of a half, for messages.  */
+static double largest_half(enum fp8q_dtype to)
+{
+    return to == FP8Q_F16 ? 65504 : 0x1.FEp127;
 }
 
 int fp8q_store_floats(const float *values, size_t n, enum fp8q_dtype to, char *out,
                       const char *name, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+    uint16_t infinity = to == FP8Q_F16 ? 0x7C00 : 0x7F80;
 
     if (to == FP8Q_F32) {
         memcpy(out, values, n * sizeof(float));
@@ -249,15 +308,14 @@ int fp8q_store_floats(const float *values, size_t n, enum fp8q_dtype to, char *o
     for (size_t i = 0; i < n; i++) {
         uint16_t bits =
             to == FP8Q_F16 ? fp8q_f16_from_f32(values[i]) : fp8q_bf16_from_f32(values[i]);
-        /* BF16 has the range of F32; only F16 can overflow here.  */
-        if (to == FP8Q_F16 && (bits & 0x7FFF) == 0x7C00)
-            return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "f16-overflow",
-                             "tensor \"%s\": the value %g does not fit F16 (largest 65504); use "
-                             "--dtype bf16",
-                             fp8q_show(&shown, name), (double)values[i]);
-
+        if ((bits & 0x7FFF) == infinity && (to == FP8Q_F16 || isfinite(values[i])))
+            return fp8q_fail(err, FP8Q_E_UNSUPPORTED,
+                             to == FP8Q_F16 ? "f16-overflow" : "bf16-overflow",
+                             "tensor \"%s\": the value %g does not fit %s (largest %g); use "
+                             "--dtype %s",
+                             fp8q_show(&shown, name), (double)values[i], fp8q_dtype_name(to),
+                             largest_half(to), to == FP8Q_F16 ? "bf16" : "f32");
         memcpy(out + 2 * i, &bits, 2);
     }
-
     return FP8Q_OK;
 }

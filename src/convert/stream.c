@@ -26,6 +26,7 @@
 #include "base/pool.h"
 #include "convert/shards.h"
 #include "convert/stripe.h"
+#include "checkpoint/scales.h"
 
 /* More do not help: eight stripes of the usual size fill a worker's memory.  */
 enum { MAX_PENDING = 8 };
@@ -96,7 +97,7 @@ static int load_weights(struct stream *s, struct worker *w, const struct fp8q_pi
                         struct fp8q_error *err)
 {
     const struct fp8q_tensor *t = &s->plan->ckpt->tensors[p->source];
-    if (t->dtype != FP8Q_F8_E4M3 || p->kind == FP8Q_OUT_KEPT || w->weights_of == p->source)
+    if (!fp8q_is_fp8(t->dtype) || p->kind == FP8Q_OUT_KEPT || w->weights_of == p->source)
         return FP8Q_OK;
     fp8q_weights_reset(&w->weights);
     w->weights_of = SIZE_MAX;

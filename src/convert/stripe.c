@@ -135,11 +135,11 @@ static int read_chunk(struct pass *p, uint32_t first, uint32_t n, bool checksum,
                 p->in_crc[first + r] = fp8q_crc32(p->in_crc[first + r], row, row_bytes);
         }
     }
-    if (job->weights && !p->direct)
-        fp8q_weights_decode(job->weights, job->kernel, p->row + first, n, p->col, p->panel_cols,
-                            (const uint8_t *)chunk, FP8Q_FLOAT_F32,
-                            (float *)p->values + first * p->panel_cols);
-    return FP8Q_OK;
+    if (!job->weights || p->direct)
+        return FP8Q_OK;
+    struct fp8q_tile tile = {p->row + first, n, p->col, p->panel_cols};
+    return fp8q_weights_decode(job->weights, job->kernel, &tile, (const uint8_t *)chunk,
+                               FP8Q_FLOAT_F32, (float *)p->values + first * p->panel_cols, err);
 }
 
 static uint64_t output_offset(const struct fp8q_stripe_job *job, uint64_t at)
@@ -375,9 +375,10 @@ int fp8q_stripe_float(struct fp8q_stripe_job *job, struct fp8q_error *err)
             uint64_t at = first * p.panel_cols;
             char *out = p.out + at * p.out_size;
             FP8Q_TRY(read_chunk(&p, first, n, true, err));
+            struct fp8q_tile tile = {p.row + first, n, p.col, p.panel_cols};
             if (p.direct)
-                fp8q_weights_decode(job->weights, job->kernel, p.row + first, n, p.col,
-                                    p.panel_cols, (const uint8_t *)p.in + at, to, out);
+                FP8Q_TRY(fp8q_weights_decode(job->weights, job->kernel, &tile,
+                                             (const uint8_t *)p.in + at, to, out, err));
             else
                 FP8Q_TRY(fp8q_store_floats((const float *)p.values + at, (size_t)(p.panel_cols * n),
                                            job->plan->options.to, out, p.source->name, err));

@@ -199,6 +199,32 @@ const struct fp8q_json *fp8q_json_path(const struct fp8q_json *object, const cha
     return object;
 }
 
+/* The gate has limited the depth, so recursion is safe.  */
+static const cJSON *find_below(const cJSON *value, const char *name, const cJSON *after,
+                               bool *passed)
+{
+    for (const cJSON *child = value->child; child; child = child->next) {
+        if (child->string && strcmp(child->string, name) == 0) {
+            if (*passed)
+                return child;
+            *passed = child == after;
+        }
+
+        const cJSON *found = find_below(child, name, after, passed);
+        if (found)
+            return found;
+    }
+    return NULL;
+}
+
+const struct fp8q_json *fp8q_json_find(const struct fp8q_json *value, const char *name,
+                                       const struct fp8q_json *after)
+{
+    bool passed = !after;
+
+    return value ? wrap(find_below(node(value), name, node(after), &passed)) : NULL;
+}
+
 const struct fp8q_json *fp8q_json_first(const struct fp8q_json *value)
 {
     if (!fp8q_json_is_object(value) && !fp8q_json_is_array(value))

@@ -36,6 +36,11 @@ bool fp8q_json_is_null(const struct fp8q_json *value);
 const struct fp8q_json *fp8q_json_get(const struct fp8q_json *object, const char *name);
 /* Walks nested objects: fp8q_json_path(config, "text_config.rope_parameters.rope_type").  */
 const struct fp8q_json *fp8q_json_path(const struct fp8q_json *object, const char *path);
+/* The first member called @name of any object in @value, however deep, that comes after @after in
+ * the text; from the beginning if @after is NULL.  NULL if there is none.  Configs of models nest as
+ * they like: what holds for "quantization_config" holds wherever it stands.  */
+const struct fp8q_json *fp8q_json_find(const struct fp8q_json *value, const char *name,
+                                       const struct fp8q_json *after);
 /* Iteration over an object's or array's children: first(NULL-safe), then next until NULL.  */
 const struct fp8q_json *fp8q_json_first(const struct fp8q_json *value);
 const struct fp8q_json *fp8q_json_next(const struct fp8q_json *value);

@@ -11,8 +11,13 @@
 const struct fp8q_companion fp8q_companions[] = {
     {FP8Q_SCALE_INV_ENDING, "", true},
     {FP8Q_SCALE_ENDING, "", true},
+    {".scale", FP8Q_WEIGHT_ENDING, true},
+    {".qscale_weight", FP8Q_WEIGHT_ENDING, true},
     {".input_scale", FP8Q_WEIGHT_ENDING, false},
     {".activation_scale", FP8Q_WEIGHT_ENDING, false},
+    {".qscale_act", FP8Q_WEIGHT_ENDING, false},
+    {"_input_scale", "", false},
+    {"_activation_scale", "", false},
 };
 const size_t fp8q_n_companions = sizeof(fp8q_companions) / sizeof(*fp8q_companions);
 

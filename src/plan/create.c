@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "plan/internal.h"
 #include "select/select.h"
+#include "checkpoint/scales.h"
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
@@ -40,7 +41,7 @@ static void select_floats(struct fp8q_plan *plan)
     for (size_t i = 0; i < plan->ckpt->n_tensors; i++) {
         struct fp8q_decision *d = &plan->selection.decisions[i];
         d->reason = fp8q_scale_owner(plan->ckpt, plan->ckpt->tensors[i].name) ? FP8Q_WHY_SCALE
-                    : plan->ckpt->tensors[i].dtype == FP8Q_F8_E4M3            ? FP8Q_WHY_ALREADY_FP8
+                    : fp8q_is_fp8(plan->ckpt->tensors[i].dtype)               ? FP8Q_WHY_ALREADY_FP8
                                                                               : FP8Q_WHY_NOT_FLOAT;
     }
 }

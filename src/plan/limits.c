@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "select/select.h"
+#include "checkpoint/scales.h"
 
 /* ---- totals and limits ----------------------------------------------------------------------- */
 
@@ -54,7 +55,7 @@ static int refuse_nothing(const struct fp8q_plan *plan, struct fp8q_error *err)
 static uint64_t bytes_per_column(const struct fp8q_plan *plan, const struct fp8q_piece *p)
 {
     unsigned in = fp8q_dtype_bits(plan->ckpt->tensors[p->source].dtype) / 8;
-    bool from_fp8 = plan->ckpt->tensors[p->source].dtype == FP8Q_F8_E4M3;
+    bool from_fp8 = fp8q_is_fp8(plan->ckpt->tensors[p->source].dtype);
     return FP8Q_BLOCK * ((uint64_t)in + sizeof(float) + (from_fp8 ? sizeof(float) : 0));
 }
 

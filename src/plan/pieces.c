@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "checkpoint/scales.h"
 
 struct builder {
     struct fp8q_plan *plan;
@@ -189,7 +190,7 @@ static int add_source(struct builder *b, size_t source)
     bool converts = b->plan->options.dequantize || b->plan->options.select.requantize;
     if (converts && fp8q_scale_owner(b->plan->ckpt, t->name))
         return FP8Q_OK;
-    if (converts && t->dtype == FP8Q_F8_E4M3 && !d->quantize)
+    if (converts && fp8q_is_fp8(t->dtype) && !d->quantize)
         return add_float(b, source);
     if (!d->quantize)
         return add_kept(b, source);

@@ -96,7 +96,7 @@ static int list_kinds(const struct fp8q_ckpt *ckpt, struct fp8q_inspection *in,
 static const struct fp8q_tensor *find_fp8(const struct fp8q_ckpt *ckpt)
 {
     for (size_t i = 0; i < ckpt->n_tensors; i++)
-        if (ckpt->tensors[i].dtype == FP8Q_F8_E4M3 && ckpt->tensors[i].ndim >= 2)
+        if (fp8q_is_fp8(ckpt->tensors[i].dtype) && ckpt->tensors[i].ndim >= 2)
             return &ckpt->tensors[i];
     return NULL;
 }
@@ -104,16 +104,15 @@ static const struct fp8q_tensor *find_fp8(const struct fp8q_ckpt *ckpt)
 static void describe_fp8(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *t,
                          const char *method, char *out, size_t cap)
 {
-    static const char *const scalings[] = {"", "block FP8 (one scale for 128x128)",
-                                           "per-channel FP8 (one scale a row)",
-                                           "per-tensor FP8 (one scale in all)"};
     struct fp8q_weights w;
+    char scaling[64];
     struct fp8q_error err = {0};
     if (fp8q_weights_open(ckpt, t->name, &w, &err) != FP8Q_OK) {
         snprintf(out, cap, "FP8 weights, scales not understood (%.150s)", err.message);
         return;
     }
-    snprintf(out, cap, "%s, %s scales, %s dialect", scalings[w.scaling],
+    snprintf(out, cap, "%s, %s scales, %s dialect",
+             fp8q_scaling_text(&w.layout, t->dtype, scaling, sizeof(scaling)),
              fp8q_dtype_name(w.scale_from->dtype),
              *method                                      ? method
              : fp8q_ends_with(w.scale_from->name, "_inv") ? "fp8 (by its names)"

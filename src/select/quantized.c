@@ -10,12 +10,17 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "checkpoint/scales.h"
 #include "format/names.h"
 
 /* ---- scales ---------------------------------------------------------------------------------- */
 
-static const struct fp8q_tensor *owner_of(const struct fp8q_ckpt *ckpt, const char *name,
-                                          bool is_fp8)
+const struct fp8q_tensor *fp8q_scale_owner(const struct fp8q_ckpt *ckpt, const char *name)
+{
+    return fp8q_scaled_weight(ckpt, name);
+}
+
+const struct fp8q_tensor *fp8q_stale_owner(const struct fp8q_ckpt *ckpt, const char *name)
 {
     for (size_t i = 0; i < fp8q_n_companions; i++) {
         const struct fp8q_companion *kind = &fp8q_companions[i];
@@ -23,21 +28,11 @@ static const struct fp8q_tensor *owner_of(const struct fp8q_ckpt *ckpt, const ch
         if (!stem)
             continue;
         const struct fp8q_tensor *t = fp8q_ckpt_find_joined(ckpt, name, stem, kind->owner);
-        if (t && (t->dtype == FP8Q_F8_E4M3) == is_fp8)
+        if (t && !fp8q_is_fp8(t->dtype))
             return t;
     }
 
     return NULL;
-}
-
-const struct fp8q_tensor *fp8q_scale_owner(const struct fp8q_ckpt *ckpt, const char *name)
-{
-    return owner_of(ckpt, name, true);
-}
-
-const struct fp8q_tensor *fp8q_stale_owner(const struct fp8q_ckpt *ckpt, const char *name)
-{
-    return owner_of(ckpt, name, false);
 }
 
 /* ---- packed formats -------------------------------------------------------------------------- */
@@ -75,18 +70,6 @@ static const struct fp8q_tensor *find_integer_weight(const struct fp8q_ckpt *ckp
     return NULL;
 }
 
-static const struct fp8q_tensor *find_other_fp8(const struct fp8q_ckpt *ckpt)
-{
-    for (size_t i = 0; i < ckpt->n_tensors; i++) {
-        enum fp8q_dtype dtype = ckpt->tensors[i].dtype;
-        bool is_other = dtype == FP8Q_F8_E4M3FNUZ || dtype == FP8Q_F8_E5M2FNUZ;
-        if (is_other && ckpt->tensors[i].ndim >= 2)
-            return &ckpt->tensors[i];
-    }
-
-    return NULL;
-}
-
 const char *fp8q_packed_format(const struct fp8q_ckpt *ckpt, const char **tensor_out)
 {
     /* The first row with its mark decides.  @also: a second mark that the format needs.  */
@@ -119,10 +102,6 @@ const char *fp8q_packed_format(const struct fp8q_ckpt *ckpt, const char **tensor
     if (!t) {
         name = "packed FP4, INT4 or INT8 weights";
         t = find_integer_weight(ckpt);
-    }
-    if (!t) {
-        name = "FP8 of another kind (FNUZ)";
-        t = find_other_fp8(ckpt);
     }
     *tensor_out = t ? t->name : NULL;
     return t ? name : NULL;
@@ -224,7 +203,7 @@ bool fp8q_already_quantized(const struct fp8q_ckpt *ckpt, const char **what_out)
 
     *what_out = fp8q_packed_format(ckpt, &tensor);
     for (size_t i = 0; i < ckpt->n_tensors && !*what_out; i++)
-        if (ckpt->tensors[i].dtype == FP8Q_F8_E4M3 && ckpt->tensors[i].n_elems > 0)
-            *what_out = "F8_E4M3 weights";
+        if (fp8q_is_fp8(ckpt->tensors[i].dtype) && ckpt->tensors[i].n_elems > 0)
+            *what_out = "FP8 weights";
     return *what_out != NULL;
 }

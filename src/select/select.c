@@ -25,6 +25,7 @@
 #include "select/internal.h"
 #include "select/quantized.h"
 #include "select/role.h"
+#include "checkpoint/scales.h"
 
 /* ---- one tensor, by itself ------------------------------------------------------------------- */
 
@@ -46,7 +47,7 @@ static void leave(struct fp8q_decision *d, enum fp8q_reason reason)
 static bool has_values(const struct context *c, const struct fp8q_tensor *t)
 {
     enum fp8q_float from;
-    bool is_fp8 = t->dtype == FP8Q_F8_E4M3;
+    bool is_fp8 = fp8q_is_fp8(t->dtype);
 
     return fp8q_float_of(t->dtype, &from) || (is_fp8 && c->options->requantize);
 }
@@ -167,7 +168,7 @@ static int decide(const struct context *c, const struct fp8q_tensor *t, struct f
 
     d->reason = FP8Q_WHY_UNCLASSIFIED;
     if (!has_values(c, t))
-        d->reason = t->dtype == FP8Q_F8_E4M3 ? FP8Q_WHY_ALREADY_FP8 : FP8Q_WHY_NOT_FLOAT;
+        d->reason = fp8q_is_fp8(t->dtype) ? FP8Q_WHY_ALREADY_FP8 : FP8Q_WHY_NOT_FLOAT;
     else if (!decide_stack(c, t, d) && d->linear && t->ndim == 2) {
         d->quantize = true;
         d->reason = d->group.expert ? FP8Q_WHY_EXPERT : FP8Q_WHY_BACKBONE;

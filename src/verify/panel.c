@@ -171,9 +171,6 @@ static void check_rows(const struct fp8q_compare_job *job, struct panel *v, cons
     const struct fp8q_kernel *k = c->options->kernel;
     bool of_rows = c->same_rules && job->piece->scheme == FP8Q_SCHEME_CHANNEL &&
                    v->n_cols == job->piece->n_cols;
-    uint64_t step = v->n_cols;
-    if (job->worker->output.scaling == FP8Q_SCALING_BLOCK)
-        step = FP8Q_BLOCK;
 
     for (uint32_t r = 0; r < rows->n; r++) {
         if (of_rows) {
@@ -181,8 +178,10 @@ static void check_rows(const struct fp8q_compare_job *job, struct panel *v, cons
             check_scale(job, v, rows->row + r, v->col,
                         k->amax_bits[v->from](row, (size_t)v->n_cols));
         }
-        for (uint64_t col = 0; col < v->n_cols; col += step)
-            check_values(job, v, rows, r, col, (size_t)fp8q_min_u64(v->n_cols - col, step));
+        for (uint64_t col = 0, n; col < v->n_cols; col += n) {
+            n = fp8q_min_u64(fp8q_weights_run(&job->worker->output, v->col + col), v->n_cols - col);
+            check_values(job, v, rows, r, col, (size_t)n);
+        }
     }
 }
 
@@ -322,8 +321,9 @@ static int check_chunks(const struct fp8q_compare_job *job, struct panel *v, str
         FP8Q_TRY(read_rows(job->dst_fd, job->dst_path, codes, job->output, p, rows.row, n, v, err));
         if (v->wide) {
             float *wide = v->wide + cells;
-            fp8q_weights_decode(&job->worker->source, c->options->kernel, p->first_row + rows.row,
-                                n, v->col, v->n_cols, (const uint8_t *)raw, FP8Q_FLOAT_F32, wide);
+            struct fp8q_tile tile = {p->first_row + rows.row, n, v->col, v->n_cols};
+            FP8Q_TRY(fp8q_weights_decode(&job->worker->source, c->options->kernel, &tile,
+                                         (const uint8_t *)raw, FP8Q_FLOAT_F32, wide, err));
             rows.values = (const char *)wide;
         }
 
@@ -397,8 +397,9 @@ int fp8q_compare_float(const struct fp8q_compare_job *job, struct fp8q_error *er
                 read_rows(job->dst_fd, job->dst_path, stored, job->output, p, row, n, &v, err));
             if (v.n_cols == p->n_cols)
                 add_source_bytes(&c->stripes[job->stripe], codes, cells);
-            fp8q_weights_decode(&job->worker->source, c->options->kernel, from, n, v.col, v.n_cols,
-                                (const uint8_t *)codes, FP8Q_FLOAT_F32, values);
+            struct fp8q_tile tile = {from, n, v.col, v.n_cols};
+            FP8Q_TRY(fp8q_weights_decode(&job->worker->source, c->options->kernel, &tile,
+                                         (const uint8_t *)codes, FP8Q_FLOAT_F32, values, err));
             FP8Q_TRY(fp8q_store_floats(values, cells, to, again, job->source->name, err));
             if (memcmp(again, stored, cells * out) != 0)
                 note(job, &c->kept, job->source->name,

@@ -65,7 +65,7 @@ static int look_for_pairs(struct pairs *p, const struct fp8q_ckpt *ckpt, struct 
 {
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
         const struct fp8q_tensor *t = &ckpt->tensors[i];
-        if (t->dtype == FP8Q_F8_E4M3 && t->n_elems > 0)
+        if (fp8q_is_fp8(t->dtype) && t->n_elems > 0)
             FP8Q_TRY(check_weight(p, ckpt, i, err));
 
         if (!fp8q_stem_len(t->name, FP8Q_WEIGHT_ENDING FP8Q_SCALE_INV_ENDING) &&
