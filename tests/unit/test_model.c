@@ -130,7 +130,7 @@ static void every_layout_of_scales_is_read(void **state)
         {{"w_scale", FP8Q_F32, {4}, 1, block}, FP8Q_SCALING_NONE, "neither a grid"},
         {{"w_scale", FP8Q_F32, {2, 2}, 2, bad}, FP8Q_SCALING_NONE, "scale 1 is -1"},
         {{"w_scale", FP8Q_F8_E8M0, {2, 2}, 2, nan_e8m0}, FP8Q_SCALING_NONE, "scale 1 is nan"},
-        {{"other", FP8Q_F32, {2, 2}, 2, block}, FP8Q_SCALING_NONE, "neither \"..._scale_inv\""},
+        {{"other", FP8Q_F32, {2, 2}, 2, block}, FP8Q_SCALING_NONE, "no scales stand beside it"},
         {{"w_scale", FP8Q_I32, {2, 2}, 2, block}, FP8Q_SCALING_NONE, "I32"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
