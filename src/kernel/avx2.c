@@ -7,6 +7,7 @@
 
 #include <cpuid.h>
 #include <immintrin.h>
+#include <string.h>
 
 #include "kernel/variants.h"
 
@@ -49,35 +50,164 @@ INLINE __m256i encode8(__m256 q)
     __m256i magic = _mm256_add_epi32(exponent, _mm256_set1_epi32(20 << 23));
     __m256 sum = _mm256_add_ps(magnitude, _mm256_castsi256_ps(magic));
     __m256i steps = _mm256_sub_epi32(_mm256_castps_si256(sum), magic);
-    __m256i sign =
-        _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(q), 24), _mm256_set1_epi32(0x80));
-    return _mm256_add_epi32(_mm256_add_epi32(steps, sign), _mm256_srli_epi32(exponent, 20));
+    return _mm256_add_epi32(steps, _mm256_srli_epi32(exponent, 20));
 }
 
-/* 32 codes of four vectors.  Packing interleaves the 128-bit halves; the permutation undoes it.  */
+/* Packing interleaves the 128-bit halves; this undoes it for 32 bytes of four vectors.  */
+INLINE __m256i in_order(__m256i packed)
+{
+    return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+/* 32 codes of four vectors, without signs and as packing leaves them.  */
 INLINE __m256i pack_codes(__m256i a, __m256i b, __m256i c, __m256i d)
 {
     const __m256i offset = _mm256_set1_epi16(CODE_OFFSET);
     __m256i ab = _mm256_sub_epi16(_mm256_packus_epi32(a, b), offset);
     __m256i cd = _mm256_sub_epi16(_mm256_packus_epi32(c, d), offset);
-    return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(ab, cd),
-                                       _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    return _mm256_packus_epi16(ab, cd);
+}
+
+/* 0x80 for each negative number, in the same order: packing with signed saturation keeps signs.  */
+INLINE __m256i pack_signs(__m256 a, __m256 b, __m256 c, __m256 d)
+{
+    __m256i ab = _mm256_packs_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b));
+    __m256i cd = _mm256_packs_epi32(_mm256_castps_si256(c), _mm256_castps_si256(d));
+    return _mm256_and_si256(_mm256_packs_epi16(ab, cd), _mm256_set1_epi8((char)0x80));
+}
+
+INLINE void encode32(enum fp8q_float from, uint8_t *dst, const void *src, size_t i, __m256 divisor)
+{
+    __m256 w0 = load8(from, src, i), w1 = load8(from, src, i + 8);
+    __m256 w2 = load8(from, src, i + 16), w3 = load8(from, src, i + 24);
+    __m256i a = encode8(_mm256_div_ps(w0, divisor)), b = encode8(_mm256_div_ps(w1, divisor));
+    __m256i c = encode8(_mm256_div_ps(w2, divisor)), d = encode8(_mm256_div_ps(w3, divisor));
+    __m256i codes = _mm256_or_si256(pack_codes(a, b, c, d), pack_signs(w0, w1, w2, w3));
+    _mm256_storeu_si256((__m256i *)(void *)(dst + i), in_order(codes));
 }
 
 INLINE void encode(enum fp8q_float from, uint8_t *dst, const void *src, size_t n, float scale)
 {
     const size_t size = from == FP8Q_FLOAT_F32 ? 4 : 2;
     const __m256 divisor = _mm256_set1_ps(scale);
+
     size_t i = 0;
-    for (; n - i >= 32; i += 32) {
-        __m256i a = encode8(_mm256_div_ps(load8(from, src, i), divisor));
-        __m256i b = encode8(_mm256_div_ps(load8(from, src, i + 8), divisor));
-        __m256i c = encode8(_mm256_div_ps(load8(from, src, i + 16), divisor));
-        __m256i d = encode8(_mm256_div_ps(load8(from, src, i + 24), divisor));
-        _mm256_storeu_si256((__m256i *)(void *)(dst + i), pack_codes(a, b, c, d));
-    }
+    for (; n - i >= 32; i += 32)
+        encode32(from, dst, src, i, divisor);
+
     if (i < n)
         fp8q_kernel_scalar.encode[from](dst + i, (const char *)src + size * i, n - i, scale);
+}
+
+/* ---- BF16 by table ----------------------------------------------------------------------------
+ *
+ * For one scale the code is a step function of the 15 bits of |w|.  From code 9 on, twice the weight
+ * is the same step of the next eight codes, so eight thresholds say all: T[j], the first magnitude
+ * whose code is 9 + j.  (Code 8 begins in the middle between two steps of equal width, code 16
+ * between two of which one is twice the other.)  With u = |w| - T[0],
+ *
+ *     code = 9 + 8*(u >> 7) + number of T[j] - T[0], j > 0, that are <= (u & 127)
+ *
+ * Steps are at least 8 magnitudes wide, so each of 16 buckets of 8 positions holds at most one
+ * threshold, and two look-ups of 16 bytes count them: those in the buckets before, and the one in
+ * its own.  Weights below code 9 (of normal ones one in ten thousand, and zeros) go the other way,
+ * 32 at a time.  The thresholds come from the same division and rounding as the codes.  */
+struct bf16_steps {
+    uint16_t first, most;  /* T[0]; u of the first magnitude with code 126 */
+    uint8_t before[16];    /* 9 + thresholds in the buckets before */
+    int8_t last_below[16]; /* position before the threshold in this bucket; 127: none */
+};
+
+/* False if the scale leaves the range in which doubling is exact.  */
+static bool find_steps(float scale, struct bf16_steps *steps)
+{
+    if (!(scale >= 0x1p-64f && scale <= 0x1p64f))
+        return false;
+
+    /* The middle below code 9 + j; it rounds up itself if that code is even.  */
+    const __m256 divisor = _mm256_set1_ps(scale);
+    const __m256 middle =
+        _mm256_mul_ps(_mm256_setr_ps(8.5f, 9.5f, 10.5f, 11.5f, 12.5f, 13.5f, 14.5f, 15.5f),
+                      _mm256_set1_ps(0x1p-9f));
+    const __m256 even = _mm256_castsi256_ps(_mm256_setr_epi32(0, -1, 0, -1, 0, -1, 0, -1));
+    /* The magnitude at or right below middle * scale, then those that are still too small.  */
+    __m256i bits = _mm256_srli_epi32(_mm256_castps_si256(_mm256_mul_ps(middle, divisor)), 16);
+    __m256i found = bits;
+    for (int k = 0; k < 2; k++) {
+        __m256i wide = _mm256_slli_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(k)), 16);
+        __m256 q = _mm256_div_ps(_mm256_castsi256_ps(wide), divisor);
+        __m256 reaches = _mm256_or_ps(_mm256_cmp_ps(q, middle, _CMP_GT_OQ),
+                                      _mm256_and_ps(_mm256_cmp_ps(q, middle, _CMP_EQ_OQ), even));
+        found = _mm256_add_epi32(
+            found, _mm256_andnot_si256(_mm256_castps_si256(reaches), _mm256_set1_epi32(1)));
+    }
+
+    uint32_t t[8];
+    _mm256_storeu_si256((__m256i *)(void *)t, found);
+    memset(steps->last_below, 127, sizeof(steps->last_below));
+    for (int j = 1; j < 8; j++) {
+        uint32_t position = t[j] - t[0];
+        if (position >= 128 || steps->last_below[position / 8] != 127)
+            return false;
+        steps->last_below[position / 8] = (int8_t)(position - 1);
+    }
+    uint8_t n = 9;
+    for (int b = 0; b < 16; b++) {
+        steps->before[b] = n;
+        n = (uint8_t)(n + (steps->last_below[b] != 127));
+    }
+    steps->first = (uint16_t)t[0];
+    steps->most = (uint16_t)(14 * 128 + t[5] - t[0]);
+    return true;
+}
+
+/* Rare, so out of the way: the registers belong to the steps.  */
+__attribute__((noinline)) static void encode32_bf16(uint8_t *dst, const char *src, float scale)
+{
+    encode32(FP8Q_FLOAT_BF16, dst, src, 0, _mm256_set1_ps(scale));
+}
+
+INLINE __m256i load16_bytes(const void *p)
+{
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
+}
+
+/* 32 elements a step; returns how many were encoded.  */
+INLINE size_t encode_by_steps(uint8_t *dst, const char *src, size_t n,
+                              const struct bf16_steps *steps, float scale)
+{
+    const __m256i before = load16_bytes(steps->before), below = load16_bytes(steps->last_below);
+    const __m256i first = _mm256_set1_epi16((short)steps->first);
+    const __m256i most = _mm256_set1_epi16((short)steps->most);
+    const __m256i magnitude = _mm256_set1_epi16(0x7FFF), position = _mm256_set1_epi16(127);
+
+    size_t i = 0;
+    for (; n - i >= 32; i += 32) {
+        __m256i w0 = load_bytes(src + 2 * i), w1 = load_bytes(src + 2 * i + 32);
+        __m256i m0 = _mm256_and_si256(w0, magnitude), m1 = _mm256_and_si256(w1, magnitude);
+        __m256i small =
+            _mm256_or_si256(_mm256_cmpgt_epi16(first, m0), _mm256_cmpgt_epi16(first, m1));
+        if (!_mm256_testz_si256(small, small)) {
+            encode32_bf16(dst + i, src + 2 * i, scale);
+            continue;
+        }
+
+        __m256i u0 = _mm256_min_epu16(_mm256_sub_epi16(m0, first), most);
+        __m256i u1 = _mm256_min_epu16(_mm256_sub_epi16(m1, first), most);
+        __m256i at =
+            _mm256_packus_epi16(_mm256_and_si256(u0, position), _mm256_and_si256(u1, position));
+        __m256i eights = _mm256_and_si256(
+            _mm256_packus_epi16(_mm256_srli_epi16(u0, 4), _mm256_srli_epi16(u1, 4)),
+            _mm256_set1_epi8((char)0xF8));
+        __m256i bucket = _mm256_and_si256(_mm256_srli_epi16(at, 3), _mm256_set1_epi8(15));
+        __m256i reached = _mm256_cmpgt_epi8(at, _mm256_shuffle_epi8(below, bucket));
+        __m256i code =
+            _mm256_sub_epi8(_mm256_add_epi8(eights, _mm256_shuffle_epi8(before, bucket)), reached);
+        __m256i sign = _mm256_and_si256(_mm256_packs_epi16(w0, w1), _mm256_set1_epi8((char)0x80));
+        code = _mm256_permute4x64_epi64(_mm256_or_si256(code, sign), 0xD8);
+        _mm256_storeu_si256((__m256i *)(void *)(dst + i), code);
+    }
+    return i;
 }
 
 /* 16 codes as F16 bits of value * 2^-8: the exponent field keeps its number under a bias that is
@@ -321,6 +451,64 @@ INLINE size_t check(enum fp8q_float from, const void *src, const uint8_t *codes,
 FP8Q_INSTANCES(BF16, bf16)
 FP8Q_INSTANCES(F16, f16)
 FP8Q_INSTANCES(F32, f32)
+FP8Q_ENCODE_ROWS(f16, 2)
+FP8Q_ENCODE_ROWS(f32, 4)
+
+static void encode_rows_bf16(uint8_t *dst, const void *src, size_t n_rows, size_t n, size_t step,
+                             float scale)
+{
+    enum { WORTH_IT = 1024 }; /* elements: finding the steps takes as long as 300 of them */
+    struct bf16_steps steps;
+    bool by_steps = n_rows * n >= WORTH_IT && find_steps(scale, &steps);
+
+    for (size_t r = 0; r < n_rows; r++) {
+        const char *row = (const char *)src + 2 * r * step;
+        uint8_t *codes = dst + r * step;
+        size_t done = by_steps ? encode_by_steps(codes, row, n, &steps, scale) : 0;
+        if (done < n)
+            encode_bf16(codes + done, row + 2 * done, n - done, scale);
+    }
+}
+
+/* ---- amax of a block ---------------------------------------------------------------------------
+ */
+
+/* A row of 128 fits the registers that hold the maxima, so that they are folded once a block.  */
+INLINE uint32_t amax_block(bool half, const char *src, size_t n_rows, size_t step)
+{
+    enum { VECTORS = 4 };
+    const size_t row_bytes = half ? 256 : 512;
+    const __m256i mask = half ? _mm256_set1_epi16(0x7FFF) : _mm256_set1_epi32(0x7FFFFFFF);
+    __m256i max[VECTORS];
+    for (int v = 0; v < VECTORS; v++)
+        max[v] = _mm256_setzero_si256();
+
+    for (size_t r = 0; r < n_rows; r++, src += step)
+        for (size_t i = 0; i < row_bytes; i += 32 * VECTORS)
+            for (int v = 0; v < VECTORS; v++) {
+                __m256i x = _mm256_and_si256(load_bytes(src + i + 32 * (size_t)v), mask);
+                max[v] = half ? _mm256_max_epu16(max[v], x) : _mm256_max_epu32(max[v], x);
+            }
+
+    for (int v = 1; v < VECTORS; v++)
+        max[0] = half ? _mm256_max_epu16(max[0], max[v]) : _mm256_max_epu32(max[0], max[v]);
+    return half ? max_of16(max[0]) : max_of8(max[0]);
+}
+
+FP8Q_AMAX_ROWS(any_half, amax_half, 2)
+FP8Q_AMAX_ROWS(any_f32, amax_f32, 4)
+
+static uint32_t amax_rows_half(const void *src, size_t n_rows, size_t n, size_t step)
+{
+    return n == 128 ? amax_block(true, src, n_rows, 2 * step)
+                    : amax_rows_any_half(src, n_rows, n, step);
+}
+
+static uint32_t amax_rows_f32(const void *src, size_t n_rows, size_t n, size_t step)
+{
+    return n == 128 ? amax_block(false, src, n_rows, 4 * step)
+                    : amax_rows_any_f32(src, n_rows, n, step);
+}
 
 /* The compiler's own test asks the operating system too; it does not know F16C by name everywhere.
  */
@@ -336,6 +524,8 @@ const struct fp8q_kernel fp8q_kernel_avx2 = {
     .usable = usable,
     .amax_bits = {amax_half, amax_half, amax_f32},
     .encode = {encode_bf16, encode_f16, encode_f32},
+    .amax_rows = {amax_rows_half, amax_rows_half, amax_rows_f32},
+    .encode_rows = {encode_rows_bf16, encode_rows_f16, encode_rows_f32},
     .decode = {decode_bf16, decode_f16, decode_f32},
     .to_f32 = {bf16_to_f32, f16_to_f32, f32_to_f32},
     .scan_codes = scan_codes,

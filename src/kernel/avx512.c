@@ -236,6 +236,25 @@ INLINE size_t check(enum fp8q_float from, const void *src, const uint8_t *codes,
 FP8Q_INSTANCES(BF16, bf16)
 FP8Q_INSTANCES(F16, f16)
 FP8Q_INSTANCES(F32, f32)
+FP8Q_ENCODE_ROWS(f16, 2)
+FP8Q_ENCODE_ROWS(f32, 4)
+
+/* Bound by memory in 32 bytes a step already; what has AVX-512 has AVX2 and FMA.  */
+static uint32_t amax_rows_half(const void *src, size_t n_rows, size_t n, size_t step)
+{
+    return fp8q_kernel_avx2.amax_rows[FP8Q_FLOAT_BF16](src, n_rows, n, step);
+}
+
+static uint32_t amax_rows_f32(const void *src, size_t n_rows, size_t n, size_t step)
+{
+    return fp8q_kernel_avx2.amax_rows[FP8Q_FLOAT_F32](src, n_rows, n, step);
+}
+
+static void encode_rows_bf16(uint8_t *dst, const void *src, size_t n_rows, size_t n, size_t step,
+                             float scale)
+{
+    fp8q_kernel_avx2.encode_rows[FP8Q_FLOAT_BF16](dst, src, n_rows, n, step, scale);
+}
 
 /* The compiler's own test asks the operating system too.  */
 static bool usable(void)
@@ -250,6 +269,8 @@ const struct fp8q_kernel fp8q_kernel_avx512 = {
     .usable = usable,
     .amax_bits = {amax_half, amax_half, amax_f32},
     .encode = {encode_bf16, encode_f16, encode_f32},
+    .amax_rows = {amax_rows_half, amax_rows_half, amax_rows_f32},
+    .encode_rows = {encode_rows_bf16, encode_rows_f16, encode_rows_f32},
     .decode = {decode_bf16, decode_f16, decode_f32},
     .to_f32 = {bf16_to_f32, f16_to_f32, f32_to_f32},
     .scan_codes = scan_codes,

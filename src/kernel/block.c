@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * block.c - the scale of a block, and the walk over the blocks of one stripe of rows.  Rows are
- * taken in memory order, so that a stripe is read once from front to back.  Edge blocks are the
- * elements that exist; nothing is padded.  docs/reference/numerics.md has the rules.
+ * block.c - the scale of a block, and the walk over the blocks of one stripe of rows.  A
+ * block is taken as a whole, row by row: callers hand over as many rows as their cache holds.  Edge
+ * blocks are the elements that exist; nothing is padded.  docs/reference/numerics.md has the rules.
  */
 #include "kernel/block.h"
 
@@ -81,19 +81,12 @@ static size_t block_cols(const struct fp8q_stripe *stripe, uint64_t col)
 void fp8q_stripe_amax(const struct fp8q_kernel *k, const struct fp8q_stripe *stripe,
                       uint32_t *amax_out)
 {
-    const size_t size = element_size(stripe->from);
+    const size_t size = element_size(stripe->from), step = (size_t)stripe->n_cols;
     const char *src = stripe->src;
 
-    memset(amax_out, 0, sizeof(*amax_out) * (size_t)pieces(stripe->n_cols, FP8Q_BLOCK));
-
-    for (uint32_t row = 0; row < stripe->n_rows; row++)
-        for (uint64_t col = 0; col < stripe->n_cols; col += FP8Q_BLOCK) {
-            size_t n = block_cols(stripe, col);
-            uint32_t bits = k->amax_bits[stripe->from](src, n);
-            uint32_t *max = &amax_out[col / FP8Q_BLOCK];
-            *max = bits > *max ? bits : *max;
-            src += size * n;
-        }
+    for (uint64_t col = 0; col < stripe->n_cols; col += FP8Q_BLOCK)
+        amax_out[col / FP8Q_BLOCK] = k->amax_rows[stripe->from](
+            src + size * (size_t)col, stripe->n_rows, block_cols(stripe, col), step);
 }
 
 bool fp8q_block_scales(enum fp8q_float from, const uint32_t *amax, size_t n,
@@ -111,16 +104,12 @@ bool fp8q_block_scales(enum fp8q_float from, const uint32_t *amax, size_t n,
 void fp8q_stripe_encode(const struct fp8q_kernel *k, const struct fp8q_stripe *stripe,
                         const float *scales, uint8_t *codes_out)
 {
-    const size_t size = element_size(stripe->from);
+    const size_t size = element_size(stripe->from), step = (size_t)stripe->n_cols;
     const char *src = stripe->src;
 
-    for (uint32_t row = 0; row < stripe->n_rows; row++)
-        for (uint64_t col = 0; col < stripe->n_cols; col += FP8Q_BLOCK) {
-            size_t n = block_cols(stripe, col);
-            k->encode[stripe->from](codes_out, src, n, scales[col / FP8Q_BLOCK]);
-            src += size * n;
-            codes_out += n;
-        }
+    for (uint64_t col = 0; col < stripe->n_cols; col += FP8Q_BLOCK)
+        k->encode_rows[stripe->from](codes_out + col, src + size * (size_t)col, stripe->n_rows,
+                                     block_cols(stripe, col), step, scales[col / FP8Q_BLOCK]);
 }
 
 /* Finds the place for an error message, once amax has shown that there is one; not fast.  */

@@ -42,6 +42,12 @@ struct fp8q_kernel {
      */
     void (*encode[FP8Q_N_FLOATS])(uint8_t *dst, const void *src, size_t n, float scale);
 
+    /* The same for @n_rows rows of @n elements that begin @step elements apart: what the blocks of a
+     * matrix are made of.  Many elements with one scale are worth a preparation.  */
+    uint32_t (*amax_rows[FP8Q_N_FLOATS])(const void *src, size_t n_rows, size_t n, size_t step);
+    void (*encode_rows[FP8Q_N_FLOATS])(uint8_t *dst, const void *src, size_t n_rows, size_t n,
+                                       size_t step, float scale);
+
     /* dst[i] = F32(code) * scale, rounded to F32 and then once more to the output format, nearest
      * even.  Codes 0x7F and 0xFF give NaN.  F16 beyond 65504 gives infinity: the caller checks amax
      * first.  */

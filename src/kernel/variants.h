@@ -39,4 +39,23 @@ static inline struct check_bound check_bound(float scale, float factor)
         return check(FP8Q_FLOAT_##FORMAT, src, codes, n, scale, factor, sums);                     \
     }
 
+/* Row by row, for variants that have nothing better for one format.  */
+#define FP8Q_AMAX_ROWS(format, amax, size)                                                         \
+    static uint32_t amax_rows_##format(const void *src, size_t n_rows, size_t n, size_t step)      \
+    {                                                                                              \
+        uint32_t max = 0;                                                                          \
+        for (size_t r = 0; r < n_rows; r++) {                                                      \
+            uint32_t bits = amax((const char *)src + r * step * (size), n);                        \
+            max = bits > max ? bits : max;                                                         \
+        }                                                                                          \
+        return max;                                                                                \
+    }
+#define FP8Q_ENCODE_ROWS(format, size)                                                             \
+    static void encode_rows_##format(uint8_t *dst, const void *src, size_t n_rows, size_t n,       \
+                                     size_t step, float scale)                                     \
+    {                                                                                              \
+        for (size_t r = 0; r < n_rows; r++)                                                        \
+            encode_##format(dst + r * step, (const char *)src + r * step * (size), n, scale);      \
+    }
+
 #endif

@@ -308,6 +308,76 @@ static void test_encode_boundaries(void **state)
     }
 }
 
+/* Rows of a matrix with one scale, which a variant may encode in another way than a row by itself:
+ * every BF16 and F16 at plain and random scales, and the rows of matrices of many sizes.  */
+static void test_encode_rows_all_inputs(void **state)
+{
+    (void)state;
+    static uint16_t half[65536];
+    static float wide[65536];
+    static uint8_t codes[65536], expected[65536];
+    enum { RANDOM = 200 };
+    uint64_t seed = test_seed();
+    for (int from = 0; from < FP8Q_FLOAT_F32; from++) {
+        size_t n = all_finite((enum fp8q_float)from, half, wide);
+        for (size_t s = 0; s < N_SCALES + RANDOM; s++) {
+            /* Every size of scale, half of them near a power of two.  */
+            uint64_t r = random_u64(&seed);
+            uint32_t mantissa =
+                (uint32_t)(r % 2 ? r >> 41 : (r >> 40) % 8) ^ (r & 4 ? 0x7FFFFF : 0);
+            float scale =
+                s < N_SCALES
+                    ? scales[s]
+                    : float_of((1 + (uint32_t)(r >> 8) % 250) << 23 | mantissa % (1 << 23));
+            scalar_kernel()->encode[from](expected, half, n, scale);
+            FOR_EACH_KERNEL(k)
+            {
+                memset(codes, 0x55, n);
+                k->encode_rows[from](codes, half, 1, n, n, scale);
+                assert_codes(k, codes, expected, wide, n, scale);
+            }
+        }
+    }
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    enum { STEP = 160, ROWS = 130 };
+    static const size_t counts[] = {0, 1, 31, 32, 33, 127, 128, 129, 160};
+    static char src[STEP * ROWS * 4];
+    static uint8_t codes[STEP * ROWS], expected[STEP * ROWS];
+    uint64_t seed = test_seed();
+    for (int from = 0; from < FP8Q_N_FLOATS; from++) {
+        for (size_t i = 0; i < (size_t)STEP * ROWS; i++) {
+            /* About normal, and now and then a zero.  */
+            int64_t sum = 0;
+            for (int k = 0; k < 4; k++)
+                sum += (int64_t)(random_u64(&seed) >> 40) - (1 << 23);
+            float x = sum % 50 ? (float)sum * 0x1p-28f : 0.0f;
+            uint16_t bits = from == FP8Q_FLOAT_BF16 ? fp8q_bf16_from_f32(x) : fp8q_f16_from_f32(x);
+            if (from == FP8Q_FLOAT_F32)
+                memcpy(src + 4 * i, &x, 4);
+            else
+                memcpy(src + 2 * i, &bits, 2);
+        }
+        FOR_EACH_KERNEL(k)
+        {
+            for (size_t c = 0; c < sizeof(counts) / sizeof(*counts); c++)
+                for (size_t rows = 0; rows <= ROWS; rows += 1 + rows / 3) {
+                    size_t n = counts[c];
+                    memset(codes, 0x55, sizeof(codes));
+                    memset(expected, 0x55, sizeof(expected));
+                    k->encode_rows[from](codes, src, rows, n, STEP, 0.0011f);
+                    scalar_kernel()->encode_rows[from](expected, src, rows, n, STEP, 0.0011f);
+                    assert_memory_equal(codes, expected, sizeof(codes));
+                    assert_int_equal(k->amax_rows[from](src, rows, n, STEP),
+                                     scalar_kernel()->amax_rows[from](src, rows, n, STEP));
+                }
+        }
+    }
+}
+
 /* Zeros keep their sign, and so does what rounds to zero.  */
 static void test_signed_zeros(void **state)
 {
@@ -761,6 +831,8 @@ int main(void)
         cmocka_unit_test(test_encode_nearest),
         cmocka_unit_test(test_encode_all_inputs),
         cmocka_unit_test(test_encode_boundaries),
+        cmocka_unit_test(test_encode_rows_all_inputs),
+        cmocka_unit_test(test_rows),
         cmocka_unit_test(test_signed_zeros),
         cmocka_unit_test(test_decode_all_codes),
         cmocka_unit_test(test_amax_finds_nonfinite),
