@@ -66,7 +66,7 @@ static int add_token(struct fp8q_added *added, const struct fp8q_json *item, con
 }
 
 static int read_token(struct fp8q_added_sets *sets, const struct fp8q_json *item,
-                      const struct fp8q_bpe *bpe, const struct fp8q_pretokenizer *pre,
+                      const struct fp8q_bpe *bpe, const struct fp8q_normalizer *normalizer,
                       const char *what, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
@@ -101,7 +101,7 @@ static int read_token(struct fp8q_added_sets *sets, const struct fp8q_json *item
     const char *normal;
     size_t len;
     char *owned;
-    FP8Q_TRY(fp8q_normalize(pre, text, strlen(text), &normal, &len, &owned, err));
+    FP8Q_TRY(fp8q_normalize(normalizer, text, strlen(text), &normal, &len, &owned, err));
     int status = len ? add_token(&sets->normalized, item, normal, len, (int32_t)id, err) : FP8Q_OK;
 
     free(owned);
@@ -109,7 +109,7 @@ static int read_token(struct fp8q_added_sets *sets, const struct fp8q_json *item
 }
 
 int fp8q_added_init(struct fp8q_added_sets *sets, const struct fp8q_json *list,
-                    const struct fp8q_bpe *bpe, const struct fp8q_pretokenizer *pre,
+                    const struct fp8q_bpe *bpe, const struct fp8q_normalizer *normalizer,
                     const char *what, struct fp8q_error *err)
 {
     size_t count = fp8q_json_count(list);
@@ -121,7 +121,7 @@ int fp8q_added_init(struct fp8q_added_sets *sets, const struct fp8q_json *list,
     int status = sets->raw.tokens && sets->normalized.tokens ? FP8Q_OK : fp8q_fail_nomem(err);
     for (const struct fp8q_json *item = fp8q_json_first(list); item && status == FP8Q_OK;
          item = fp8q_json_next(item))
-        status = read_token(sets, item, bpe, pre, what, err);
+        status = read_token(sets, item, bpe, normalizer, what, err);
     if (status != FP8Q_OK) {
         fp8q_added_reset(sets);
         return status;

@@ -6,7 +6,7 @@
 #define FP8Q_ADDED_H
 
 #include "tokenizer/bpe.h"
-#include "tokenizer/pretokenize.h"
+#include "tokenizer/normalize.h"
 
 struct fp8q_added_token {
     char *text; /* owned */
@@ -29,7 +29,7 @@ struct fp8q_added_sets {
     int32_t max_id;
 };
 int fp8q_added_init(struct fp8q_added_sets *sets, const struct fp8q_json *list,
-                    const struct fp8q_bpe *bpe, const struct fp8q_pretokenizer *pre,
+                    const struct fp8q_bpe *bpe, const struct fp8q_normalizer *normalizer,
                     const char *what, struct fp8q_error *err);
 void fp8q_added_reset(struct fp8q_added_sets *sets);
 

@@ -84,28 +84,86 @@ static int add_candidate(const struct fp8q_bpe *bpe, struct fp8q_bpe_scratch *s,
     return heap_push(s, (struct fp8q_bpe_candidate){m->rank, pos, m->merged}, err);
 }
 
-/* Bytes -> symbols.  A byte without a token becomes the unknown token (a run of them only one with
- * fuse_unk), or nothing where the file names none.  */
+/* Symbols in the making.  */
+struct loading {
+    const struct fp8q_bpe *bpe;
+    struct fp8q_bpe_symbol *symbols;
+    int32_t n;
+    bool unknown; /* an unknown token waits: fuse_unk may take more into it */
+};
+
+static void put_symbol(struct loading *l, int32_t id)
+{
+    l->symbols[l->n] = (struct fp8q_bpe_symbol){id, l->n - 1, l->n + 1};
+    l->n++;
+}
+
+/* What has no token becomes the unknown one (a run of them only one with fuse_unk), or nothing where
+ * the file names none.  */
+static void put_unknown(struct loading *l)
+{
+    if (l->bpe->unk < 0)
+        return;
+    if (l->unknown && !l->bpe->fuse_unk)
+        put_symbol(l, l->bpe->unk);
+    l->unknown = true;
+}
+
+static void put_known(struct loading *l, int32_t id)
+{
+    if (l->unknown)
+        put_symbol(l, l->bpe->unk);
+    l->unknown = false;
+    put_symbol(l, id);
+}
+
+/* The bytes of a character as tokens "<0xNN>"; false unless all are there.  An unknown token that
+ * waits stays behind them, as in the library.  */
+static bool put_bytes(struct loading *l, const char *bytes, size_t len)
+{
+    if (!l->bpe->byte_fallback)
+        return false;
+    for (size_t i = 0; i < len; i++)
+        if (l->bpe->byte_ids[(unsigned char)bytes[i]] < 0)
+            return false;
+    for (size_t i = 0; i < len; i++)
+        put_symbol(l, l->bpe->byte_ids[(unsigned char)bytes[i]]);
+    return true;
+}
+
+static void load_chars(struct loading *l, const char *piece, size_t len)
+{
+    for (size_t i = 0, n; i < len; i += n) {
+        uint32_t cp;
+        n = fp8q_utf8_decode(piece + i, len - i, &cp);
+        n = n ? n : 1;
+        int32_t id = fp8q_bpe_find(l->bpe, piece + i, n);
+        if (id >= 0)
+            put_known(l, id);
+        else if (!put_bytes(l, piece + i, n))
+            put_unknown(l);
+    }
+}
+
 static int32_t load_symbols(const struct fp8q_bpe *bpe, struct fp8q_bpe_symbol *symbols,
                             const char *piece, size_t len)
 {
-    int32_t n = 0;
-    bool after_unk = false;
-
-    for (size_t i = 0; i < len; i++) {
+    struct loading l = {.bpe = bpe, .symbols = symbols};
+    if (bpe->by_char)
+        load_chars(&l, piece, len);
+    for (size_t i = 0; i < len && !bpe->by_char; i++) {
         int32_t id = bpe->byte_ids[(unsigned char)piece[i]];
-        bool unknown = id < 0;
-        if (unknown && (bpe->unk < 0 || (after_unk && bpe->fuse_unk)))
-            continue;
-
-        after_unk = unknown;
-        symbols[n] = (struct fp8q_bpe_symbol){unknown ? bpe->unk : id, n - 1, n + 1};
-        n++;
+        if (id >= 0)
+            put_known(&l, id);
+        else
+            put_unknown(&l);
     }
 
-    if (n > 0)
-        symbols[n - 1].next = -1;
-    return n;
+    if (l.unknown)
+        put_symbol(&l, bpe->unk);
+    if (l.n > 0)
+        symbols[l.n - 1].next = -1;
+    return l.n;
 }
 
 static int merge_all(const struct fp8q_bpe *bpe, struct fp8q_bpe_scratch *s, int32_t n,
@@ -159,6 +217,10 @@ static int make_room(void *items, size_t *cap, size_t n, size_t size, struct fp8
 static int find_whole(const struct fp8q_bpe *bpe, struct fp8q_bpe_scratch *s, const char *piece,
                       size_t len, int32_t *id_out, struct fp8q_error *err)
 {
+    if (bpe->by_char) {
+        *id_out = fp8q_bpe_find(bpe, piece, len);
+        return FP8Q_OK;
+    }
     FP8Q_TRY(make_room(&s->mapped, &s->mapped_cap, 2 * len, 1, err));
     size_t n = 0;
 
@@ -172,7 +234,7 @@ static int find_whole(const struct fp8q_bpe *bpe, struct fp8q_bpe_scratch *s, co
 int fp8q_bpe_encode(const struct fp8q_bpe *bpe, struct fp8q_bpe_scratch *scratch, const char *piece,
                     size_t len, struct fp8q_ids *ids, struct fp8q_error *err)
 {
-    if (len == 1 && bpe->byte_ids[(unsigned char)piece[0]] >= 0)
+    if (!bpe->by_char && len == 1 && bpe->byte_ids[(unsigned char)piece[0]] >= 0)
         return fp8q_ids_add(ids, bpe->byte_ids[(unsigned char)piece[0]], err);
 
     if (len > INT32_MAX / 2)

@@ -9,7 +9,8 @@
 #include "format/json.h"
 #include "tokenizer/ids.h"
 
-/* A token's text as the file spells it (bytes mapped to printable characters), in bpe->arena.  */
+/* A token's text as the file spells it (with ByteLevel, bytes mapped to printable characters), in
+ * bpe->arena.  */
 struct fp8q_bpe_token {
     size_t text;
     uint32_t len;
@@ -28,14 +29,17 @@ struct fp8q_bpe {
     struct fp8q_bpe_merge *merges; /* open addressing by pair, @n_merge_slots (a power of two) */
     size_t n_slots, n_merge_slots, n_tokens;
     int32_t byte_ids[256]; /* token of one byte, -1 if there is none */
+    bool by_char;          /* the vocabulary spells characters: SentencePiece's way */
+    bool byte_fallback;    /* with @by_char: a character without a token is spelled "<0xNN>" */
     int32_t unk;           /* token for a byte without one, -1: such bytes give nothing */
     int32_t max_id;
     bool fuse_unk, ignore_merges;
 };
 
-/* Builds @bpe from the "model" object.  On failure @bpe is reset.  */
-int fp8q_bpe_init(struct fp8q_bpe *bpe, const struct fp8q_json *model, const char *what,
-                  struct fp8q_error *err);
+/* Builds @bpe from the "model" object; @by_char unless the pre-tokenizer is ByteLevel.  On failure
+ * @bpe is reset.  */
+int fp8q_bpe_init(struct fp8q_bpe *bpe, const struct fp8q_json *model, bool by_char,
+                  const char *what, struct fp8q_error *err);
 void fp8q_bpe_reset(struct fp8q_bpe *bpe);
 
 /* Id of the token spelled @text in the file, -1 if there is none.  */

@@ -90,13 +90,19 @@ static int load_vocab(struct fp8q_bpe *bpe, const struct fp8q_json *vocab, const
     }
 
     bpe->n_tokens = count;
+    return FP8Q_OK;
+}
 
+/* The token of each byte: its printable character, or "<0xNN>" where characters are spelled.  */
+static void find_bytes(struct fp8q_bpe *bpe)
+{
     for (unsigned byte = 0; byte < 256; byte++) {
-        char text[4];
+        char text[8];
         size_t len = fp8q_utf8_encode(text, fp8q_byte_to_char(byte));
+        if (bpe->by_char)
+            len = (size_t)snprintf(text, sizeof(text), "<0x%02X>", byte & 0xFF);
         bpe->byte_ids[byte] = fp8q_bpe_find(bpe, text, len);
     }
-    return FP8Q_OK;
 }
 
 /* "a b" or ["a", "b"]; the parts are borrowed.  */
@@ -204,15 +210,15 @@ static int check_settings(const struct fp8q_json *model, const char *what, struc
     const char *type = fp8q_json_string(fp8q_json_get(model, "type"), "BPE");
     if (strcmp(type, "BPE") != 0)
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "tokenizer-kind",
-                         "%s: model type \"%s\"; only byte-level BPE is supported", what,
+                         "%s: model type \"%s\"; only BPE is supported", what,
                          fp8q_show(&shown, type));
 
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (size_t i = 0; i < 2; i++)
         if (*fp8q_json_string(fp8q_json_get(model, affixes[i]), ""))
             return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "tokenizer-kind",
-                             "%s: \"model.%s\" is not empty; only byte-level BPE is supported",
-                             what, affixes[i]);
+                             "%s: \"model.%s\" is not empty; only BPE is supported", what,
+                             affixes[i]);
 
     if (fp8q_json_number(fp8q_json_get(model, "dropout"), 0) != 0)
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "tokenizer-kind",
@@ -222,10 +228,9 @@ static int check_settings(const struct fp8q_json *model, const char *what, struc
 
 /* Some files set "byte_fallback" (bytes without a token become "<0xNN>"), though a byte-level
  * vocabulary has no such tokens.  Where they could come out, it is no tokenizer of our kind.  */
-static int check_byte_fallback(const struct fp8q_bpe *bpe, const struct fp8q_json *model,
-                               const char *what, struct fp8q_error *err)
+static int check_byte_fallback(const struct fp8q_bpe *bpe, const char *what, struct fp8q_error *err)
 {
-    if (!fp8q_json_bool(fp8q_json_get(model, "byte_fallback"), false))
+    if (!bpe->byte_fallback || bpe->by_char)
         return FP8Q_OK;
 
     for (unsigned byte = 0; byte < 256; byte++) {
@@ -246,7 +251,9 @@ static int load_model(struct fp8q_bpe *bpe, const struct fp8q_json *model, const
 {
     FP8Q_TRY(check_settings(model, what, err));
     FP8Q_TRY(load_vocab(bpe, fp8q_json_get(model, "vocab"), what, err));
-    FP8Q_TRY(check_byte_fallback(bpe, model, what, err));
+    find_bytes(bpe);
+    bpe->byte_fallback = fp8q_json_bool(fp8q_json_get(model, "byte_fallback"), false);
+    FP8Q_TRY(check_byte_fallback(bpe, what, err));
     FP8Q_TRY(load_merges(bpe, fp8q_json_get(model, "merges"), what, err));
 
     const char *unk = fp8q_json_string(fp8q_json_get(model, "unk_token"), NULL);
@@ -263,10 +270,10 @@ static int load_model(struct fp8q_bpe *bpe, const struct fp8q_json *model, const
     return FP8Q_OK;
 }
 
-int fp8q_bpe_init(struct fp8q_bpe *bpe, const struct fp8q_json *model, const char *what,
-                  struct fp8q_error *err)
+int fp8q_bpe_init(struct fp8q_bpe *bpe, const struct fp8q_json *model, bool by_char,
+                  const char *what, struct fp8q_error *err)
 {
-    *bpe = (struct fp8q_bpe){.unk = -1, .max_id = -1};
+    *bpe = (struct fp8q_bpe){.unk = -1, .max_id = -1, .by_char = by_char};
     int status = load_model(bpe, model, what, err);
     if (status != FP8Q_OK)
         fp8q_bpe_reset(bpe);

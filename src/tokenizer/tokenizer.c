@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * tokenizer.c - puts the parts of a tokenizer.json together and runs text through them:
- * repair UTF-8 -> added tokens -> NFC -> added tokens of normalised text -> pieces -> BPE.
+ * repair UTF-8 -> added tokens -> normal form -> added tokens of normalised text -> pieces -> BPE.
  */
 #include "tokenizer/tokenizer.h"
 
@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/path.h"
 #include "base/mem.h"
+#include "tokenizer/normalize.h"
 #include "tokenizer/pretokenize.h"
 #include "base/utf8.h"
 
@@ -20,6 +21,7 @@
 
 struct fp8q_tokenizer {
     struct fp8q_bpe bpe;
+    struct fp8q_normalizer normalizer;
     struct fp8q_pretokenizer pre;
     struct fp8q_added_sets added;
 };
@@ -34,10 +36,17 @@ static int load(struct fp8q_tokenizer *t, const struct fp8q_json *root, const ch
     if (!fp8q_json_is_object(model))
         return fp8q_fail(err, FP8Q_E_FORMAT, "tokenizer-format", "%s: no \"model\" object", what);
 
-    FP8Q_TRY(fp8q_bpe_init(&t->bpe, model, what, err));
+    const char *type = fp8q_json_string(fp8q_json_get(model, "type"), "BPE");
+    struct fp8q_shown shown;
+    if (strcmp(type, "BPE") != 0)
+        return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "tokenizer-kind",
+                         "%s: model type \"%s\"; only BPE is supported", what,
+                         fp8q_show(&shown, type));
+    FP8Q_TRY(fp8q_normalizer_init(&t->normalizer, root, what, err));
     FP8Q_TRY(fp8q_pretokenizer_init(&t->pre, root, what, err));
-    return fp8q_added_init(&t->added, fp8q_json_get(root, "added_tokens"), &t->bpe, &t->pre, what,
-                           err);
+    FP8Q_TRY(fp8q_bpe_init(&t->bpe, model, !t->pre.byte_level, what, err));
+    return fp8q_added_init(&t->added, fp8q_json_get(root, "added_tokens"), &t->bpe, &t->normalizer,
+                           what, err);
 }
 
 int fp8q_tokenizer_parse(const char *json, size_t len, const char *what,
@@ -82,6 +91,7 @@ void fp8q_tokenizer_close(struct fp8q_tokenizer *tokenizer)
         return;
     fp8q_added_reset(&tokenizer->added);
     fp8q_pretokenizer_reset(&tokenizer->pre);
+    fp8q_normalizer_reset(&tokenizer->normalizer);
     fp8q_bpe_reset(&tokenizer->bpe);
     free(tokenizer);
 }
@@ -160,23 +170,29 @@ struct encoding {
     struct fp8q_ids *ids;
 };
 
-typedef int text_fn(struct encoding *e, const char *text, size_t len, struct fp8q_error *err);
+typedef int text_fn(struct encoding *e, const struct fp8q_stretch *text, struct fp8q_error *err);
 
 /* Cuts the tokens of @added out of @text and hands what lies between them on.  */
-static int cut_added(struct encoding *e, const struct fp8q_added *added, const char *text,
-                     size_t len, text_fn *plain, struct fp8q_error *err)
+static int cut_added(struct encoding *e, const struct fp8q_added *added,
+                     const struct fp8q_stretch *text, text_fn *plain, struct fp8q_error *err)
 {
     const struct fp8q_added_token *t;
+    struct fp8q_stretch before = {.first = text->first};
     size_t from = 0, begin, end;
 
-    while ((t = fp8q_added_next(added, text, len, from, &begin, &end))) {
-        if (begin > from)
-            FP8Q_TRY(plain(e, text + from, begin - from, err));
+    while ((t = fp8q_added_next(added, text->text, text->len, from, &begin, &end))) {
+        before.text = text->text + from;
+        before.len = begin - from;
+        if (before.len > 0)
+            FP8Q_TRY(plain(e, &before, err));
         FP8Q_TRY(fp8q_ids_add(e->ids, t->id, err));
         from = end;
+        before.first = false;
     }
 
-    return from < len ? plain(e, text + from, len - from, err) : FP8Q_OK;
+    before.text = text->text + from;
+    before.len = text->len - from;
+    return before.len > 0 ? plain(e, &before, err) : FP8Q_OK;
 }
 
 static int encode_piece(void *ctx, const char *piece, size_t len, struct fp8q_error *err)
@@ -185,22 +201,19 @@ static int encode_piece(void *ctx, const char *piece, size_t len, struct fp8q_er
     return fp8q_bpe_encode(&e->tokenizer->bpe, &e->scratch, piece, len, e->ids, err);
 }
 
-static int encode_plain(struct encoding *e, const char *text, size_t len, struct fp8q_error *err)
+static int encode_plain(struct encoding *e, const struct fp8q_stretch *text, struct fp8q_error *err)
 {
-    return fp8q_splitter_run(&e->splitter, text, len, encode_piece, e, err);
+    return fp8q_splitter_run(&e->splitter, text, encode_piece, e, err);
 }
 
-static int encode_unnormalized(struct encoding *e, const char *text, size_t len,
+static int encode_unnormalized(struct encoding *e, const struct fp8q_stretch *text,
                                struct fp8q_error *err)
 {
-    const char *normal;
-    size_t normal_len;
+    struct fp8q_stretch normal = {.first = text->first};
     char *owned;
-    FP8Q_TRY(fp8q_normalize(&e->tokenizer->pre, text, len, &normal, &normal_len, &owned, err));
-
-    int status =
-        cut_added(e, &e->tokenizer->added.normalized, normal, normal_len, encode_plain, err);
-
+    FP8Q_TRY(fp8q_normalize(&e->tokenizer->normalizer, text->text, text->len, &normal.text,
+                            &normal.len, &owned, err));
+    int status = cut_added(e, &e->tokenizer->added.normalized, &normal, encode_plain, err);
     free(owned);
     return status;
 }
@@ -215,7 +228,8 @@ int fp8q_tokenizer_encode(const struct fp8q_tokenizer *tokenizer, const char *te
 
     int status = repair(text, len, &text, &len, &repaired, err);
     if (status == FP8Q_OK)
-        status = cut_added(&e, &tokenizer->added.raw, text, len, encode_unnormalized, err);
+        status = cut_added(&e, &tokenizer->added.raw, &(struct fp8q_stretch){text, len, true},
+                           encode_unnormalized, err);
 
     fp8q_text_reset(&repaired);
     fp8q_bpe_scratch_reset(&e.scratch);

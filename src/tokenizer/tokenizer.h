@@ -2,9 +2,11 @@
  *
  * tokenizer.h - text -> token ids with a checkpoint's own tokenizer.json.
  *
- * Byte-level BPE as GPT-2, Qwen2/2.5/3, Llama-3 and SmolLM2 use it, with the results of the
- * `tokenizers` library (encode() without special tokens added).  Every other kind of tokenizer
- * is FP8Q_E_UNSUPPORTED with the name of what was found; nothing is guessed.
+ * BPE over bytes (GPT-2, Qwen, Llama 3, SmolLM2, Tekken, cl100k and o200k patterns) or over
+ * characters as SentencePiece does it (Llama 2, Mistral, Gemma, Phi-3: byte fallback, U+2581 for
+ * spaces), with the results of the `tokenizers` library (encode() without special tokens added).
+ * Every other kind of tokenizer is FP8Q_E_UNSUPPORTED with the name of what was found; nothing is
+ * guessed.
  */
 #ifndef FP8Q_TOKENIZER_H
 #define FP8Q_TOKENIZER_H
