@@ -325,7 +325,7 @@ static int step(struct translation *t)
 }
 
 int fp8q_regex_translate(const char *pattern, const char *what, struct fp8q_text *out,
-                           struct fp8q_error *err)
+                         struct fp8q_error *err)
 {
     struct translation t = {.pattern = pattern,
                             .what = what,
@@ -341,7 +341,7 @@ int fp8q_regex_translate(const char *pattern, const char *what, struct fp8q_text
 }
 
 int fp8q_regex_compile(const char *pattern, bool is_literal, const char *what, void **code_out,
-                         struct fp8q_error *err)
+                       struct fp8q_error *err)
 {
     struct fp8q_text text = {0};
     struct fp8q_shown shown;

@@ -3,12 +3,14 @@
 For each case: NLL of each sample of the source, and the KL divergence of a block-FP8 output with weights only, by
 `fp8q eval --acts none`, beside what transformers gives for the source and for the dequantized output.
 """
+import copy
 import json
 import os
 import unittest
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 import common as c
 
@@ -26,6 +28,9 @@ LONGROPE = dict(rope_type="longrope", short_factor=[1.0 + 0.05 * i for i in rang
 def rope(**parameters):
     return {"rope_parameters": {"rope_theta": 10000.0} | parameters}
 
+
+VISION = dict(model_type="siglip_vision_model", hidden_size=64, intermediate_size=64, num_hidden_layers=1,
+              num_attention_heads=2, image_size=28, patch_size=14)
 
 # name: (model_type, config)
 CASES = {
@@ -106,45 +111,313 @@ def samples(vocab):
 
 @torch.no_grad()
 def log_probs(model, ids):
-    return [torch.log_softmax(model(input_ids=i[None]).logits[0].double(), -1)[:-1] for i in ids]
+    # On copies: dynamic rotary embeddings remember the longest sample that they have seen.
+    return [torch.log_softmax(copy.deepcopy(model)(input_ids=i[None]).logits[0].double(), -1)[:-1] for i in ids]
 
 
-class Forward(unittest.TestCase):
+def write_inputs(path, ids):
+    save_file({f"{i}.input_ids": x for i, x in enumerate(ids)}, path, metadata={"dataset": "random"})
+    return path
+
+
+def load(path):
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def edit(directory, change):
+    """Changes config.json in place."""
+    edit_json(os.path.join(directory, "config.json"), change)
+
+
+def edit_json(path, change):
+    with open(path, encoding="utf-8") as f:
+        data = json.load(f)
+    change(data)
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(data, f)
+
+
+def mean_kld(source, output):
+    return torch.cat([(p.exp() * (p - q)).sum(-1) for p, q in zip(source, output)]).mean().item()
+
+
+class Case(unittest.TestCase):
+    def prepare(self, name, model_type, options, *quantize):
+        """Source, its quantized form in SOURCE-q, dequantized in SOURCE-d; model, ids and their file."""
+        source, model = make(name, model_type, options)
+        ids = samples(options["vocab_size"])
+        inputs = write_inputs(source + ".inputs.safetensors", ids)
+        status, _, err = c.fp8q("quantize", source, source + "-q", "-q", *quantize)
+        self.assertEqual(status, 0, err)
+        status, _, err = c.fp8q("dequantize", source + "-q", source + "-d", "--dtype", "f32", "-q")
+        self.assertEqual(status, 0, err)
+        return source, model, ids, inputs
+
+    def evaluate(self, source, inputs, *options):
+        status, found = c.fp8q_json("eval", source, source + "-q", "--inputs", inputs, *options)
+        self.assertEqual(status, 0, found)
+        self.assertGreater(found["quantized_linears"], 0)
+        return found
+
+
+class Forward(Case):
     """One method a case, added below."""
 
     def compare(self, name, model_type, options):
-        source, model = make(name, model_type, options)
-        ids = samples(options["vocab_size"])
-        inputs = source + ".inputs.safetensors"
-        save_file({f"{i}.input_ids": x for i, x in enumerate(ids)}, inputs, metadata={"dataset": "random"})
-        status, _, err = c.fp8q("quantize", source, source + "-q", "-q")
-        self.assertEqual(status, 0, err)
-        status, found = c.fp8q_json("eval", source, source + "-q", "--inputs", inputs, "--acts", "none")
-        self.assertEqual(status, 0, found)
-        self.assertGreater(found["quantized_linears"], 0)
-
+        source, model, ids, inputs = self.prepare(name, model_type, options)
+        found = self.evaluate(source, inputs, "--acts", "none")
         expected = log_probs(model, ids)
         for p, i, sample in zip(expected, ids, found["samples"]):
             nll = -p.gather(1, i[1:, None]).mean().item()
             self.assertAlmostEqual(sample["nll_source"], nll, delta=2e-5 * max(1, abs(nll)), msg=name)
+        kld = mean_kld(expected, log_probs(load(source + "-d"), ids))
+        self.assertGreater(kld, 1e-7)
+        self.assertAlmostEqual(found["kld"]["mean"] / kld, 1, delta=0.01, msg=name)
+        self.assertEqual(found["config_differences"], "")
 
-        status, _, err = c.fp8q("dequantize", source + "-q", source + "-d", "--dtype", "f32", "-q")
+
+def set_rope(**parameters):
+    return lambda config: config["rope_parameters"].update(parameters)
+
+
+def set_key(**keys):
+    return lambda config: config.update(keys)
+
+
+# What DST's own config.json may say otherwise than its source's: (model_type, config, change, what eval calls it)
+OWN = {
+    "attention-factor": ("llama", CASES["yarn"][1], set_rope(attention_factor=5.0), "rotary embedding"),
+    "yarn-factor": ("llama", CASES["yarn"][1], set_rope(factor=2.0), "rotary embedding"),
+    "llama3-factor": ("llama", CASES["llama-3.1"][1], set_rope(factor=2.0), "rotary embedding"),
+    "theta": ("llama", SMALL, set_rope(rope_theta=1000.0), "rotary embedding"),
+    "linear": ("llama", SMALL, set_rope(rope_type="linear", factor=2.0), "rotary embedding"),
+    "dynamic-factor": ("llama", SMALL | dict(max_position_embeddings=64) | rope(rope_type="dynamic", factor=2.0),
+                       set_rope(factor=16.0), "rotary embedding"),
+    "dynamic-length": ("llama", SMALL | dict(max_position_embeddings=64) | rope(rope_type="dynamic", factor=2.0),
+                       set_key(max_position_embeddings=32), "rotary embedding"),
+    "longrope": ("phi3", CASES["phi3-longrope"][1], set_rope(long_factor=[1.0 + 0.5 * i for i in range(32)]),
+                 "rotary embedding"),
+    "eps": ("llama", SMALL, set_key(rms_norm_eps=0.05), "rms_norm_eps"),
+    "window": ("mistral", SMALL | dict(sliding_window=48), set_key(sliding_window=12), "sliding_window"),
+    "no-window": ("mistral", SMALL | dict(sliding_window=24), set_key(sliding_window=None), "sliding_window"),
+    "layer-types": ("gemma2", CASES["gemma2"][1], set_key(layer_types=["full_attention"] * 3), "sliding_window"),
+    "attention-cap": ("gemma2", CASES["gemma2-caps"][1], set_key(attn_logit_softcapping=0.5), "attn_logit_softcapping"),
+    "logit-cap": ("gemma2", CASES["gemma2-caps"][1], set_key(final_logit_softcapping=2.0), "final_logit_softcapping"),
+    "query-scalar": ("gemma3_text", CASES["gemma3"][1], set_key(query_pre_attn_scalar=300), "scale of attention"),
+    "local-theta": ("gemma3_text", CASES["gemma3-scaled"][1],
+                    lambda config: config["rope_parameters"]["sliding_attention"].update(rope_theta=100.0),
+                    "rotary embedding"),
+    "multiplier": ("granite", CASES["granite"][1], set_key(residual_multiplier=0.4), "residual_multiplier"),
+    "logits-scaling": ("granite", CASES["granite"][1], set_key(logits_scaling=4.0), "logits_scaling"),
+    "embedding": ("granite", CASES["granite"][1], set_key(embedding_multiplier=6.0), "embedding_multiplier"),
+    "active-experts": ("qwen3_moe", CASES["qwen3-moe"][1], set_key(num_experts_per_tok=3), "num_experts_per_tok"),
+    "norm-topk": ("qwen3_moe", CASES["qwen3-moe"][1], set_key(norm_topk_prob=False), "norm_topk_prob"),
+    "no-rope": ("smollm3", CASES["smollm3-list"][1], set_key(no_rope_layers=[1, 1, 0]), "layers without rotation"),
+}
+
+
+class OwnConfig(Case):
+    """The output is run by its own config.json, and a difference to the source's is named."""
+
+    def compare(self, name, model_type, options, change, what):
+        source, model, ids, inputs = self.prepare("own-" + name, model_type, options)
+        before = self.evaluate(source, inputs, "--acts", "none")["kld"]["mean"]
+        edit(source + "-q", change)
+        edit(source + "-d", change)
+        found = self.evaluate(source, inputs, "--acts", "none")
+        kld = mean_kld(log_probs(model, ids), log_probs(load(source + "-d"), ids))
+        self.assertAlmostEqual(found["kld"]["mean"] / kld, 1, delta=0.01, msg=name)
+        self.assertGreater(found["kld"]["mean"], 1.01 * before)
+        self.assertIn(what, found["config_differences"])
+        self.assertIn("config-differs", [w["id"] for w in found["warnings"]])
+
+
+class Wrappers(Case):
+    """The text parts of VLMs, in the layouts that their checkpoints have."""
+
+    def wrapped(self, name, model_class, config, nested="text_config", prefix=None, positions=None):
+        directory = os.path.join(c.WORK, "wrap-" + name)
+        config._attn_implementation = "eager"
+        torch.manual_seed(1)
+        model = shaken(model_class(config).float().eval(), len(name))
+        model.save_pretrained(directory)
+        ids = samples(config.get_text_config().vocab_size - 20)
+        tensors = {f"{i}.input_ids": x for i, x in enumerate(ids)}
+        if prefix:
+            tensors |= {f"{i}.prefix_len": torch.tensor([prefix(len(x))]) for i, x in enumerate(ids)}
+        if positions:
+            tensors |= {f"{i}.position_ids": positions(len(x)) for i, x in enumerate(ids)}
+        inputs = directory + ".inputs.safetensors"
+        save_file(tensors, inputs, metadata={"dataset": "random"})
+        status, _, err = c.fp8q("quantize", directory, directory + "-q", "-q")
         self.assertEqual(status, 0, err)
-        back = AutoModelForCausalLM.from_pretrained(source + "-d", dtype=torch.float32,
-                                                    attn_implementation="eager").eval()
-        output = log_probs(back, ids)
-        kld = torch.cat([(p.exp() * (p - q)).sum(-1) for p, q in zip(expected, output)])
-        self.assertGreater(kld.mean().item(), 1e-7)
-        self.assertAlmostEqual(found["kld"]["mean"] / kld.mean().item(), 1, delta=0.01, msg=name)
+        found = self.evaluate(directory, inputs, "--acts", "none")
+        with torch.no_grad():
+            for i, (x, sample) in enumerate(zip(ids, found["samples"])):
+                options = {}
+                if prefix:
+                    types = torch.ones_like(x)
+                    types[:prefix(len(x))] = 0
+                    options["token_type_ids"] = types[None]
+                if positions:
+                    options["position_ids"] = positions(len(x))[:, None]
+                logits = model(input_ids=x[None], **options).logits[0].double()
+                p = torch.log_softmax(logits, -1)[:-1]
+                nll = -p.gather(1, x[1:, None])[:, 0]
+                if prefix:
+                    nll = nll[max(prefix(len(x)) - 1, 0):]
+                self.assertAlmostEqual(sample["nll_source"], nll.mean().item(), delta=5e-5, msg=f"{name} {i}")
+
+    def test_paligemma(self):
+        config = transformers.PaliGemmaConfig(text_config=SMALL | dict(model_type="gemma"), vision_config=VISION,
+                                              image_token_id=319, projection_dim=256, vocab_size=320)
+        self.wrapped("paligemma", transformers.PaliGemmaForConditionalGeneration, config,
+                     prefix=lambda n: n // 2)
+        self.wrapped("paligemma-short", transformers.PaliGemmaForConditionalGeneration, config, prefix=lambda n: 1)
+
+    def test_paligemma2(self):
+        config = transformers.PaliGemmaConfig(text_config=SMALL | dict(model_type="gemma2", sliding_window=512),
+                                              vision_config=VISION, image_token_id=319, projection_dim=256)
+        self.wrapped("paligemma2", transformers.PaliGemmaForConditionalGeneration, config, prefix=lambda n: n - 12)
+
+    def test_llava(self):
+        for kind in ("llama", "mistral", "qwen2"):
+            config = transformers.LlavaConfig(text_config=SMALL | dict(model_type=kind), vision_config=VISION,
+                                              image_token_index=319)
+            self.wrapped("llava-" + kind, transformers.LlavaForConditionalGeneration, config)
+
+    def test_gemma3(self):
+        config = transformers.Gemma3Config(text_config=CASES["gemma3"][1] | dict(model_type="gemma3_text"),
+                                           vision_config=VISION, image_token_index=319, mm_tokens_per_image=4)
+        self.wrapped("gemma3", transformers.Gemma3ForConditionalGeneration, config)
+
+    def test_qwen3_vl(self):
+        text = SMALL | dict(rope_parameters={"rope_type": "default", "rope_theta": 1e4,
+                                             "mrope_section": [16, 8, 8], "mrope_interleaved": True})
+        config = transformers.Qwen3VLConfig(
+            text_config=text, vision_config=dict(depth=1, hidden_size=64, intermediate_size=64, num_heads=2,
+                                                 out_hidden_size=256, deepstack_visual_indexes=[0]))
+        self.wrapped("qwen3-vl", transformers.Qwen3VLForConditionalGeneration, config)
+        self.wrapped("qwen3-vl-rows", transformers.Qwen3VLForConditionalGeneration, config,
+                     positions=lambda n: torch.stack([torch.arange(n), torch.arange(n) // 3, torch.arange(n) % 7]))
+
+    def test_mistral3(self):
+        config = transformers.Mistral3Config(text_config=SMALL | dict(model_type="mistral", sliding_window=None),
+                                             vision_config=VISION | dict(model_type="pixtral", head_dim=32),
+                                             image_token_index=319)
+        self.wrapped("mistral3", transformers.Mistral3ForConditionalGeneration, config)
+
+    def test_smolvlm(self):
+        config = transformers.SmolVLMConfig(text_config=SMALL | dict(model_type="llama"), vision_config=VISION,
+                                            image_token_id=319, scale_factor=1)
+        self.wrapped("smolvlm", transformers.SmolVLMForConditionalGeneration, config)
 
 
-def add(name, model_type, options):
-    setattr(Forward, "test_" + name.replace("-", "_").replace(".", "_"),
-            lambda self: self.compare(name, model_type, options))
+# ---------------------------------------------------------------- activations as served
+
+def e4m3(x):
+    return x.clamp(-448, 448).to(torch.float8_e4m3fn).float()
 
 
-for case, (kind, settings) in CASES.items():
-    add(case, kind, settings)
+def by_block(x, pow2=False):
+    out = []
+    for group in x.split(128, -1):
+        amax = group.abs().amax(-1, keepdim=True)
+        scale = torch.where(amax == 0, torch.ones_like(amax), amax / 448)
+        if pow2:
+            scale = torch.exp2(torch.ceil(torch.log2(scale)))
+        out.append(e4m3(group / scale) * scale)
+    return torch.cat(out, -1)
+
+
+def by_token(x):
+    amax = x.abs().amax(-1, keepdim=True)
+    scale = torch.where(amax == 0, torch.ones_like(amax), amax / 448)
+    return e4m3(x / scale) * scale
+
+
+class Served(Case):
+    """--acts served does what config.json and tensors of DST say."""
+
+    def compare(self, name, fake, text, prepare=None, quantize=()):
+        """@fake(module name, input): what an engine does; @prepare changes DST after it was made."""
+        source, model, ids, inputs = self.prepare("served-" + name, "llama", SMALL, *quantize)
+        if prepare:
+            prepare(source + "-q")
+        found = self.evaluate(source, inputs)
+        back = load(source + "-d")
+        for module_name, module in back.named_modules():
+            if module_name.endswith("_proj"):
+                module.register_forward_pre_hook(lambda m, a, n=module_name: (fake(n, a[0]),) + a[1:])
+        kld = mean_kld(log_probs(model, ids), log_probs(back, ids))
+        self.assertAlmostEqual(found["kld"]["mean"] / kld, 1, delta=0.06, msg=name)
+        self.assertEqual(found["acts_served"], text)
+        return found["kld"]["mean"]
+
+    def test_block(self):
+        self.compare("block", lambda n, x: by_block(x), "per token and 128 channels")
+
+    def test_ue8m0(self):
+        self.compare("ue8m0", lambda n, x: by_block(x, True), "per token and 128 channels, scales powers of two",
+                     quantize=("--scale-fmt", "ue8m0"))
+
+    def test_token(self):
+        self.compare("token", lambda n, x: by_token(x), "per token",
+                     quantize=("--format", "compressed-tensors", "--scheme", "FP8_DYNAMIC"))
+
+    def test_weights_only(self):
+        def no_inputs(directory):
+            def change(config):
+                for group in config["quantization_config"]["config_groups"].values():
+                    group["input_activations"] = None
+            edit(directory, change)
+        self.compare("w8a16", lambda n, x: x, "left as they are", no_inputs, ("--format", "compressed-tensors"))
+
+    def static(self, name, scale_of):
+        """Every linear has a static scale; those that share an input are served with the largest."""
+        def prepare(directory):
+            file = os.path.join(directory, c.SIDECAR)
+            with safe_open(file, "pt") as f:
+                metadata, tensors = f.metadata(), {k: f.get_tensor(k) for k in f.keys()}
+            linears = [key[:-len(".weight_scale_inv")] for key in tensors]
+            scales = {n + ".input_scale": torch.tensor([scale_of(n)]) for n in linears}
+            save_file(tensors | scales, file, metadata=metadata)
+            edit_json(os.path.join(directory, c.INDEX),
+                      lambda index: index["weight_map"].update(dict.fromkeys(scales, c.SIDECAR)))
+            edit(directory, lambda config: config["quantization_config"].update(activation_scheme="static"))
+
+        def fake(linear, x):
+            mates = {"q": "qkv", "k": "qkv", "v": "qkv", "gate": ("gate", "up"), "up": ("gate", "up")}
+            stem, last = linear.rsplit(".", 1)
+            names = mates.get(last[:-5], (last[:-5],))
+            scale = max(scale_of(f"{stem}.{n}_proj") for n in names)
+            return e4m3(x / scale) * scale
+        return self.compare(name, fake, "static scales", prepare)
+
+    def test_static(self):
+        self.static("static", lambda n: 0.01 if n.endswith(("k_proj", "up_proj")) else 0.006)
+
+    def test_static_that_saturates(self):
+        small = self.static("static-small", lambda n: 0.0006)
+        large = self.static("static-fits", lambda n: 0.01)
+        self.assertGreater(small, 3 * large)
+
+    def test_a_missing_static_scale(self):
+        source, _, _, inputs = self.prepare("static-missing", "llama", SMALL)
+        edit(source + "-q", lambda config: config["quantization_config"].update(activation_scheme="static"))
+        status, found = c.fp8q_json("eval", source, source + "-q", "--inputs", inputs)
+        self.assertEqual((status, found["error"]["id"]), (3, "input-scale"))
+        self.assertIn("q_proj.input_scale", found["error"]["message"])
+
+
+def add(case, name, *arguments):
+    setattr(case, "test_" + name.replace("-", "_").replace(".", "_"), lambda self: self.compare(name, *arguments))
+
+
+for key, value in CASES.items():
+    add(Forward, key, *value)
+for key, value in OWN.items():
+    add(OwnConfig, key, *value)
 
 if __name__ == "__main__":
     unittest.main()
