@@ -166,6 +166,12 @@ static int read_factors(struct fp8q_model *m, const struct fp8q_architecture *a,
                         err));
     if (m->attention_cap < 0 || m->logit_cap < 0)
         return bad_number("final_logit_softcapping", (double)m->logit_cap, err);
+
+    /* A wrapper has a head of its own, and applies nothing behind it.  */
+    if (config != m->ckpt->config) {
+        m->logit_scale = 1.0f;
+        m->logit_cap = 0;
+    }
     return FP8Q_OK;
 }
 
