@@ -30,6 +30,7 @@ const char *fp8q_calib_site_of(const char *tensor_name, struct fp8q_name *buf)
         {"k_proj", "q_proj"}, {"v_proj", "q_proj"}, {"up_proj", "gate_proj"}};
 
     size_t len = fp8q_weight_stem(tensor_name);
+    /* Longer names are no linears of a decoder; the limit keeps the rest within the buffer.  */
     snprintf(buf->text, sizeof(buf->text), "%.*s", (int)(len < 150 ? len : 150), tensor_name);
 
     char *last = strrchr(buf->text, '.');

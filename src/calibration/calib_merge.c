@@ -46,6 +46,7 @@ static int merge_site(struct merge *m, const struct fp8q_calib *other, struct fp
     if (o->n_groups > s->n_groups)
         s->n_groups = o->n_groups;
 
+    /* A sum over some of the files would be taken for one over all.  */
     for (int a = 0; a < FP8Q_CALIB_N_ARRAYS; a++)
         s->has[a] &= o->has[a];
     s->has_hist &= o->has_hist;

@@ -57,6 +57,7 @@ static void list_tensors(struct writer *w)
     for (size_t i = 0; i < w->calib->n_sites; i++) {
         const struct fp8q_calib_site *s = &w->calib->sites[i];
         uint64_t blocks = fp8q_ceil_div(s->width, FP8Q_BLOCK);
+        /* The order of list_tensors(): what comes first in the header lies first.  */
         for (int a = 0; a < FP8Q_CALIB_N_ARRAYS; a++)
             if (s->has[a] && a < FP8Q_CALIB_HBLK)
                 add_tensor(w, s, fp8q_calib_array_names[a], FP8Q_F32, 2, s->n_groups, s->width, 0);

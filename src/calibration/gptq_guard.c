@@ -59,6 +59,7 @@ static int open_weights(struct run *run, uint64_t *stripes_out, struct fp8q_erro
         struct fp8q_weights *w = &run->weights[run->n_weights];
         FP8Q_TRY(fp8q_weights_open(job->ckpt, job->names[run->n_weights], w, err));
 
+        /* The linear inputs of a file are matched by name, so widths may disagree.  */
         if (w->n_cols != job->hessian->n_cols || w->tensor->ndim != 2)
             return fp8q_fail(err, FP8Q_E_ARG, "calibration-shape",
                              "tensor \"%s\" has %u dimensions and rows of %llu for statistics of "

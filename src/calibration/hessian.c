@@ -25,6 +25,7 @@
 static void choose_order(const float *h, size_t n, uint8_t *order)
 {
     for (size_t i = 0; i < n; i++) {
+        /* Insertion: at most 128, and stable.  */
         size_t at = i;
         for (; at > 0 && h[order[at - 1] * FP8Q_BLOCK + order[at - 1]] < h[i * FP8Q_BLOCK + i];
              at--)
@@ -41,6 +42,7 @@ static bool factor_from_below(double *a, size_t n)
         double d = a[j * n + j];
         for (size_t k = j + 1; k < n; k++)
             d -= a[j * n + k] * a[j * n + k];
+        /* Dead channels that damping could not help.  */
         if (!(d > 0) || !isfinite(d))
             return false;
         d = sqrt(d);

@@ -90,6 +90,7 @@ static bool site_name(const char *name, size_t len, char *out, size_t size)
 
     memcpy(text, name, len);
     text[len] = 0;
+    /* The end is checked too: "weight.more" is another tensor.  */
     if (sscanf(text, "blk.%5u.%63[a-z_].weight%n", &layer, kind, &end) != 2 || (size_t)end != len)
         return false;
 
@@ -189,6 +190,7 @@ static int add_gguf_tensor(struct import *im, const struct bytes *b, size_t data
             kind = i;
 
     uint64_t n = t->dims[0], matrices = t->dims[1] * t->dims[2] * t->dims[3];
+    /* Stacked experts: no linear input of theirs is known here.  */
     if (kind < 0 || matrices != 1)
         return FP8Q_OK;
 
@@ -272,6 +274,7 @@ static int read_dat(struct import *im, struct bytes *b, struct fp8q_error *err)
 
         struct entry *e;
         FP8Q_TRY(entry_of(im, name, (size_t)len, &e, err));
+        /* q, k and v have the same input, and each its own entry: the first counts.  */
         if (!e || e->sumsq)
             continue;
 

@@ -68,6 +68,7 @@ static int decide_site(struct fp8q_rounding *r, size_t index, const char **names
     size_t n = 0;
 
     for (size_t i = 0; i < r->plan->ckpt->n_tensors; i++)
+        /* Mates stand near each other, but nothing promises it.  */
         if (r->site_of[i] == index)
             names[n++] = r->plan->ckpt->tensors[i].name;
 
@@ -78,6 +79,7 @@ static int decide_site(struct fp8q_rounding *r, size_t index, const char **names
     }
 
     int status = FP8Q_OK;
+    /* The verifier derives what was decided, it does not decide again.  */
     if (decided) {
         s->compensated = fp8q_json_has_string(decided, s->name);
     } else {
@@ -170,6 +172,7 @@ int fp8q_rounding_acquire(struct fp8q_rounding *r, size_t source,
     pthread_mutex_lock(&r->lock);
 
     if (!s->hessian) {
+        /* Stripes run in order, so the one before is done or nearly so.  */
         drop_idle(r, s);
         status = fp8q_hessian_create(&r->calib, r->plan->ckpt->tensors[source].name, s->n_cols, 1,
                                      &s->hessian, err);

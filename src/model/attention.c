@@ -40,6 +40,7 @@ size_t fp8q_attention_floats(const struct fp8q_gemm *g, const struct fp8q_model 
 static float soften(const struct fp8q_gemm *g, float *scores, size_t n_keys, size_t begin,
                     size_t end)
 {
+    /* Hidden keys count nothing, so the product with the values needs no mask.  */
     memset(scores, 0, begin * sizeof(*scores));
     memset(scores + end, 0, (n_keys - end) * sizeof(*scores));
     float max = g->max(scores + begin, end - begin);
@@ -104,6 +105,7 @@ static void attend(const struct job *job, float *area, const struct span *s, uin
 static struct span span_of(const struct job *job, size_t sample, size_t first)
 {
     const struct fp8q_sample *s = &job->group->samples[sample];
+
     struct span span = {.base = job->group->first[sample],
                         .prefix = s->prefix_len,
                         .first = first,
@@ -141,6 +143,7 @@ int fp8q_attention(struct fp8q_forward *fw, const struct fp8q_model *model,
                    const struct fp8q_group *group, uint64_t window, struct fp8q_error *err)
 {
     struct job job = {fw, model, group, window, block_size(fw->gemm)};
+
     uint64_t tasks = 0;
     for (size_t i = 0; i < group->n_samples; i++)
         tasks += fp8q_ceil_div(group->samples[i].n_tokens, job.block);

@@ -20,6 +20,7 @@ static int get_size(const struct fp8q_json *config, const char *key, uint64_t fa
                     uint64_t max, uint64_t *out, struct fp8q_error *err)
 {
     const struct fp8q_json *value = fp8q_json_get(config, key);
+    /* Some files write null where others leave a key out.  */
     *out = fallback;
     if ((!value || fp8q_json_is_null(value)) && fallback > 0)
         return FP8Q_OK;
@@ -34,6 +35,7 @@ static int get_size(const struct fp8q_json *config, const char *key, uint64_t fa
 static int get_factor(const struct fp8q_json *config, const char *key, double fallback, float *out,
                       struct fp8q_error *err)
 {
+    /* Zero is a value only where it is also the default, and then means: none.  */
     double value = fp8q_json_number(fp8q_json_get(config, key), fallback);
     if (!(fabs(value) < 1e30) || (value == 0 && fallback != 0))
         return bad_number(key, value, err);
@@ -138,6 +140,7 @@ static int read_factors(struct fp8q_model *m, const struct fp8q_architecture *a,
 {
     m->embed_scale = m->residual_scale = m->logit_scale = 1.0f;
     m->attention_scale = 1.0f / sqrtf((float)m->head_dim);
+
     if (a->traits & FP8Q_EMBED_BY_WIDTH)
         m->embed_scale = (float)sqrt((double)m->hidden);
 
@@ -148,6 +151,7 @@ static int read_factors(struct fp8q_model *m, const struct fp8q_architecture *a,
         FP8Q_TRY(get_factor(config, "logits_scaling", 1, &m->logit_scale, err));
         m->logit_scale = 1.0f / m->logit_scale;
     }
+
     if (a->traits & FP8Q_QUERY_SCALAR) {
         float scalar = 256;
         FP8Q_TRY(get_factor(config, "query_pre_attn_scalar", 256, &scalar, err));
@@ -281,6 +285,7 @@ static int read_ropes(struct fp8q_model *m, const struct fp8q_architecture *a,
     if (!(a->traits & FP8Q_ROPE_LOCAL))
         return FP8Q_OK;
 
+    /* Windowed layers of Gemma 3: a base of their own, and never scaled.  */
     how.layer_type = "sliding_attention";
     how.theta = 1e4;
     how.theta_key = "rope_local_base_freq";
@@ -322,6 +327,8 @@ static int read_mixtral(struct fp8q_model *m, const struct fp8q_json *config,
 {
     struct fp8q_moe *moe = &m->moe;
     FP8Q_TRY(get_size(config, "num_local_experts", 8, 4096, n_experts_out, err));
+
+    /* The experts take the whole of each layer's MLP.  */
     FP8Q_TRY(get_size(config, "num_experts_per_tok", 2, 4096, n_active_out, err));
     *moe = (struct fp8q_moe){.width = m->intermediate,
                              .normalized = true,
@@ -362,6 +369,7 @@ static int read_qwen_moe(struct fp8q_model *m, const struct fp8q_json *config,
         FP8Q_TRY(get_size(config, "shared_expert_intermediate_size", 5632, 1u << 22,
                           &moe->shared_width, err));
 
+    /* Some layers keep a plain MLP: those listed, and all but every step-th.  */
     const struct fp8q_json *dense = fp8q_json_get(config, "mlp_only_layers");
     for (uint32_t i = 0; i < m->n_layers; i++)
         m->sparse[i] = (i + 1) % step == 0 && !lists_layer(dense, i);
@@ -379,6 +387,7 @@ static int read_experts(struct fp8q_model *m, const struct fp8q_architecture *a,
     else
         FP8Q_TRY(read_qwen_moe(m, config, &n_experts, &n_active, err));
 
+    /* The second bounds the arrays by slot.  */
     if (n_active > n_experts || (uint64_t)m->n_layers * n_experts > (1u << 24))
         return fp8q_fail(err, FP8Q_E_FORMAT, "config",
                          "config.json: %llu experts for each token of %llu in %u layers",

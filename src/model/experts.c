@@ -48,6 +48,7 @@ static int plain_product(const struct fp8q_layer *l, const char *name, const flo
 static bool route_token(const struct mixture *x, size_t t)
 {
     const struct fp8q_moe *moe = x->moe;
+    /* The largest is taken off first: exponentials of router logits may overflow.  */
     float *logits = x->logits + t * moe->n_experts, *weights = x->weights + t * moe->n_active;
     uint32_t *chosen = x->chosen + t * moe->n_active;
     float max = -INFINITY, sum = 0, picked = 0;
@@ -63,6 +64,7 @@ static bool route_token(const struct mixture *x, size_t t)
     for (uint32_t k = 0; k < moe->n_active; k++) {
         uint32_t best = 0;
         for (uint32_t e = 1; e < moe->n_experts; e++)
+            /* Strictly: among equals the lower index wins.  */
             if (logits[e] > logits[best])
                 best = e;
         chosen[k] = best;
@@ -194,6 +196,7 @@ int fp8q_experts(const struct fp8q_layer *l, const float *in, bool shared, struc
     const struct fp8q_model *m = l->branch->model;
     size_t n = l->group->n_tokens, hidden = (size_t)m->hidden;
     struct mixture x = {.layer = l, .moe = &m->moe, .n_tokens = n, .hidden = hidden};
+
     x.sum = l->fw->routed;
     x.in = x.sum + n * hidden;
     x.out = x.in + n * hidden;

@@ -25,6 +25,7 @@ size_t fp8q_group_tokens(const struct fp8q_model *m, const struct fp8q_inputs *i
                          unsigned n_branches, uint64_t bytes)
 {
     uint64_t q = (uint64_t)m->n_heads * m->head_dim, kv = (uint64_t)m->n_kv_heads * m->head_dim;
+    /* Hidden states of all branches and their scores, then the buffers of one layer.  */
     uint64_t floats = m->hidden * (1 + 2 * (uint64_t)n_branches) + 2 * q + 2 * kv +
                       2 * mlp_width(m) + widest(m) + m->head_dim;
     if (m->moe.n_experts)

@@ -11,6 +11,7 @@ size_t fp8q_group_size(const struct fp8q_inputs *inputs, size_t first, size_t ma
 {
     size_t n = 0, tokens = 0;
     for (size_t i = first; i < inputs->n_samples; i++, n++) {
+        /* A sample longer than the limit is a group by itself.  */
         if (n > 0 && inputs->samples[i].n_tokens > max_tokens - tokens)
             break;
         tokens += inputs->samples[i].n_tokens;
@@ -53,6 +54,7 @@ static int fill_sample(const struct fp8q_group *g, struct fp8q_rotary *rotary, s
     struct fp8q_positions positions;
     int64_t *counted, max;
     float inv_freq[FP8Q_MAX_HEAD_DIM / 2];
+    /* Dynamic scaling and longrope go by the sample's own length, so each has its frequencies.  */
     FP8Q_TRY(positions_of(&g->samples[i], &positions, &counted, &max, err));
 
     for (int k = 0; k < 2 && rotary->cos[k]; k++) {

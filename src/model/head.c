@@ -40,6 +40,7 @@ struct pass {
 static void update_max(struct running *r, const float *z, size_t n, float tile_max, uint64_t first,
                        bool with_second)
 {
+    /* Most tiles change nothing, and cost one comparison here.  */
     if (with_second && !(tile_max > r->second))
         return;
     if (!with_second && !(tile_max > r->max))
@@ -47,6 +48,7 @@ static void update_max(struct running *r, const float *z, size_t n, float tile_m
 
     float old = r->max;
     for (size_t i = 0; i < n; i++) {
+        /* The old first choice becomes the second.  */
         if (z[i] > r->max) {
             r->second = r->max;
             r->max = z[i];
@@ -137,6 +139,7 @@ static int finish(const struct pass *p, struct fp8q_token_score *const *scores, 
             s->top = r->top;
             if (s->kld < 0) /* rounding, where the two are all but equal */
                 s->kld = 0;
+            /* Sums of infinities end here, wherever they began.  */
             if (!isfinite(s->nll) || !isfinite(s->kld))
                 return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite",
                                  "a logit of scored token %zu is NaN or infinite", at + t);

@@ -22,6 +22,7 @@ static bool split_name(const char *name, uint64_t *index_out, const char **rest_
 {
     uint64_t value = 0;
     const char *p = name;
+    /* Eight digits are enough, and cannot overflow.  */
     for (; *p >= '0' && *p <= '9' && value < 100000000; p++)
         value = value * 10 + (uint64_t)(*p - '0');
 
@@ -49,6 +50,8 @@ static int count_samples(const struct fp8q_ckpt *file, size_t *n_out,
     for (size_t i = 0; i < file->n_tensors; i++) {
         const char *name = file->tensors[i].name;
 
+        /* Numbers may have gaps in any order here; what is missing shows when the samples are
+         * read.  */
         if (split_name(name, &index, &rest) && field_of(rest) >= 0) {
             max = index > max ? index : max;
             any = true;
@@ -125,6 +128,7 @@ static int read_embeds(const struct fp8q_ckpt *file, const struct fp8q_tensor *t
 {
     if (t->ndim != 2)
         return bad_tensor(file, t, "[tokens, hidden]", err);
+    /* All samples go through one network.  */
     if (inputs->hidden && inputs->hidden != t->shape[1])
         return bad_tensor(file, t, "the width of the other samples", err);
 

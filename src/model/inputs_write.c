@@ -29,6 +29,7 @@ static int compare_parts(const void *a, const void *b)
 static void add_part(struct part *parts, size_t *n, size_t sample, enum fp8q_input field,
                      enum fp8q_dtype dtype, const void *data, uint64_t rows, uint64_t cols)
 {
+    /* Optional parts that a sample lacks.  */
     if (!data)
         return;
     struct part *p = &parts[(*n)++];
@@ -59,6 +60,7 @@ static struct part *list_parts(const struct fp8q_inputs *inputs, size_t *n_out)
         add_part(parts, &n, i, FP8Q_INPUT_MODALITY, FP8Q_U8, s->modality, t, 0);
     }
 
+    /* By name, so that the fingerprint does not depend on the order in a file.  */
     if (parts)
         qsort(parts, n, sizeof(*parts), compare_parts);
     *n_out = n;

@@ -54,6 +54,7 @@ static int open_product(const struct fp8q_layer *l, enum fp8q_linear linear, flo
 void fp8q_products_close(struct fp8q_product *products, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
+        /* Products that were never opened are zeroed, and that is enough.  */
         fp8q_weights_reset(&products[i].weights);
         free(products[i].bias);
     }
@@ -67,6 +68,8 @@ static int run_site(const struct fp8q_layer *l, enum fp8q_linear first, size_t n
     struct fp8q_product products[3] = {{.out = NULL}};
     enum fp8q_site_kind site = fp8q_linear_site(first);
     size_t width = (size_t)fp8q_site_width(l->branch->model, site);
+
+    /* Calibration looks on here, before anything is quantized.  */
     if (fw->on_site)
         FP8Q_TRY(fw->on_site(fw->on_site_ctx, fw, l->group, l->index, site, x, width, err));
 
@@ -95,6 +98,8 @@ static int run_attention(const struct fp8q_layer *l, struct fp8q_error *err)
 {
     struct fp8q_forward *fw = l->fw;
     const struct fp8q_model *m = l->branch->model;
+
+    /* OLMo 2 reads the hidden state itself: its norms stand behind.  */
     const float *x = m->norms[FP8Q_NORM_IN] ? fw->x : l->h;
     FP8Q_TRY(norm_at(l, FP8Q_NORM_IN, l->h, fw->x, err));
     FP8Q_TRY(run_site(l, FP8Q_Q_PROJ, 3, x, (float *const[]){fw->q, fw->k, fw->v}, err));
@@ -190,6 +195,7 @@ static int embed_sample(struct fp8q_forward *fw, const struct fp8q_weights *w,
         memcpy(h, s->embeds, s->n_tokens * hidden * sizeof(*h));
         return FP8Q_OK;
     }
+    /* A row at a time: ids are few beside the vocabulary.  */
     for (size_t t = 0; t < s->n_tokens; t++)
         FP8Q_TRY(fp8q_weights_read(w, fw->kernel, (uint64_t)s->ids[t], 1, fw->workers,
                                    h + t * hidden, err));

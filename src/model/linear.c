@@ -19,6 +19,7 @@ static struct fp8q_act_format resolve(const struct fp8q_branch *b, bool rounded,
                                       enum fp8q_acts served, float static_scale)
 {
     struct fp8q_act_format format = {.acts = b->acts};
+    /* Whatever was asked for, a linear that is not quantized gets its input as it is.  */
     if (!rounded && served == FP8Q_ACTS_NONE)
         format.acts = FP8Q_ACTS_NONE;
     if (format.acts != FP8Q_ACTS_SERVED)
@@ -212,6 +213,7 @@ int fp8q_products_packed(struct fp8q_forward *fw, const struct fp8q_packed *pack
                          struct fp8q_product *products, size_t n_products, struct fp8q_error *err)
 {
     struct product_job job = {fw, packed, products, n_products};
+
     uint64_t tasks = 0;
     for (size_t i = 0; i < n_products; i++)
         if (same_format(products[i].format, packed->format))
@@ -227,6 +229,7 @@ int fp8q_products_run(struct fp8q_forward *fw, const float *x, size_t n_tokens,
         bool done = false;
         for (size_t j = 0; j < i; j++)
             done |= same_format(products[j].format, packed.format);
+        /* Another product had the same format, and all of that format ran together.  */
         if (done)
             continue;
 

@@ -44,11 +44,14 @@ const char *fp8q_linear_name(const struct fp8q_model *model, uint32_t layer,
                              enum fp8q_linear linear, const char *suffix, struct fp8q_name *buf)
 {
     const char *name = linears[linear].name;
+
+    /* Parts of a fused weight share its name; see fp8q_linear_first_row().  */
     if (is_fused(model, linear))
         name = linear <= FP8Q_V_PROJ ? "self_attn.qkv_proj" : "mlp.gate_up_proj";
     else if (linear >= FP8Q_GATE_PROJ && model->sparse[layer] && model->moe.shared_width)
         name = shared_linears[linear - FP8Q_GATE_PROJ];
     snprintf(buf->text, sizeof(buf->text), "%slayers.%u.%s%s", model->prefix, layer, name, suffix);
+
     return buf->text;
 }
 
@@ -209,12 +212,15 @@ void fp8q_model_differences(const struct fp8q_model *a, const struct fp8q_model 
         {"num_experts_per_tok", offsetof(struct fp8q_model, moe.n_active), sizeof(uint32_t)},
         {"norm_topk_prob", offsetof(struct fp8q_model, moe.normalized), sizeof(bool)},
     };
+
+    /* Byte by byte: a difference that changes no result is rare, and harmless to name.  */
     for (size_t i = 0; i < sizeof(members) / sizeof(*members); i++)
         add_difference(out,
                        memcmp((const char *)a + members[i].offset,
                               (const char *)b + members[i].offset, members[i].size) != 0,
                        members[i].what);
 
+    /* By layer, as far as both go; model_same() has seen to it that it is all.  */
     size_t n = fp8q_min_size(a->n_layers, b->n_layers);
     add_difference(out, memcmp(a->window, b->window, n * sizeof(*a->window)) != 0,
                    "sliding_window");

@@ -33,6 +33,7 @@ static int check_tensor(const struct fp8q_model *m, const char *name, uint32_t n
 static bool has(const struct fp8q_ckpt *ckpt, const char *prefix, const char *rest)
 {
     char name[160];
+    /* Longer names than this are none of those that are looked for.  */
     snprintf(name, sizeof(name), "%s%s", prefix, rest);
     return fp8q_ckpt_find(ckpt, name) != NULL;
 }
@@ -46,11 +47,14 @@ static int find_prefix(struct fp8q_model *m, struct fp8q_error *err)
                                            "model.text_model.",
                                            "model.model.",
                                            "backbone.eagle_model.language_model.model."};
+
+    /* Every architecture here has an o_proj; q, k and v may be one weight.  */
     for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
         if (has(m->ckpt, prefixes[i], "layers.0.self_attn.o_proj.weight")) {
             snprintf(m->prefix, sizeof(m->prefix), "%s", prefixes[i]);
             return FP8Q_OK;
         }
+
     return fp8q_fail(err, FP8Q_E_FORMAT, "names",
                      "there is no \"layers.0.self_attn.o_proj.weight\" under \"model.\", "
                      "\"model.language_model.\" or \"language_model.model.\", as a %s has it",
@@ -77,6 +81,7 @@ static int check_linear(struct fp8q_model *m, uint32_t layer, enum fp8q_linear l
     struct fp8q_name name;
     uint64_t shape[2], rows = fp8q_linear_disk_rows(m, linear);
     size_t slot = fp8q_linear_slot(layer, linear);
+    /* In a layer of experts the MLP's place is that of the shared one, of another width.  */
     fp8q_linear_shape(m, linear, shape);
     if (linear >= FP8Q_GATE_PROJ && m->sparse[layer])
         rows = shape[linear == FP8Q_DOWN_PROJ] = m->moe.shared_width;
@@ -104,10 +109,12 @@ static int check_experts(struct fp8q_model *m, uint32_t layer, struct fp8q_error
     struct fp8q_name name;
     FP8Q_TRY(check_tensor(m, fp8q_layer_name(m, layer, moe->router, &name), 2, moe->n_experts,
                           m->hidden, err));
+
     if (moe->shared_width)
         FP8Q_TRY(check_tensor(m, fp8q_layer_name(m, layer, "mlp.shared_expert_gate.weight", &name),
                               2, 1, m->hidden, err));
 
+    /* All of them are checked, though a run may read few: better now than in layer 30.  */
     for (uint32_t e = 0; e < moe->n_experts; e++)
         for (int i = FP8Q_GATE_PROJ; i <= FP8Q_DOWN_PROJ; i++) {
             enum fp8q_linear linear = (enum fp8q_linear)i;
@@ -142,6 +149,7 @@ static int check_norms(struct fp8q_model *m, uint32_t layer, struct fp8q_error *
 static int check_layer(struct fp8q_model *m, uint32_t layer, struct fp8q_error *err)
 {
     bool mlp = !m->sparse[layer] || m->moe.shared_width > 0;
+    /* A layer whose MLP is a mixture without a shared expert has no linears of its own there.  */
     int last = mlp ? FP8Q_DOWN_PROJ : FP8Q_O_PROJ;
     for (int i = 0; i <= last; i++)
         FP8Q_TRY(check_linear(m, layer, (enum fp8q_linear)i, err));
@@ -163,9 +171,11 @@ static int find_head(struct fp8q_model *m, const struct fp8q_json *text, bool ti
         if (fp8q_ckpt_find(m->ckpt, heads[i]))
             head = heads[i];
 
+    /* A wrapper may say so at the top or in its language model's part.  */
     m->tied = fp8q_json_bool(tie, false) || fp8q_json_bool(tie_text, false);
     if (!tie && !tie_text)
         m->tied = head == NULL || (tied_by_default && m->ckpt->config == text);
+
     if (m->tied)
         snprintf(m->head_name, sizeof(m->head_name), "%sembed_tokens.weight", m->prefix);
     else
@@ -209,6 +219,7 @@ static int find_tensors(struct fp8q_model *m, struct fp8q_error *err)
     FP8Q_TRY(check_tensor(m, name.text, 2, m->vocab, m->hidden, err));
     snprintf(name.text, sizeof(name.text), "%snorm.weight", m->prefix);
     FP8Q_TRY(check_tensor(m, name.text, 1, m->hidden, 0, err));
+
     for (uint32_t layer = 0; layer < m->n_layers; layer++)
         FP8Q_TRY(check_layer(m, layer, err));
 
@@ -263,6 +274,7 @@ static int describe(struct fp8q_model *m, struct fp8q_error *err)
     FP8Q_TRY(find_architecture(m->ckpt, &text, &arch, err));
     snprintf(m->architecture, sizeof(m->architecture), "%s", arch->model_type);
 
+    /* The sizes come first: they bound what is looked for among the tensors.  */
     FP8Q_TRY(fp8q_config_read(m, arch, text, err));
     FP8Q_TRY(find_prefix(m, err));
     FP8Q_TRY(find_tensors(m, err));

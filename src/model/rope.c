@@ -50,6 +50,7 @@ static void yarn(struct fp8q_rope *r, const struct fp8q_json *p, double original
                         : yarn_scale(r->factor, 1);
     r->attention_scaling = (float)attention;
 
+    /* Frequencies between the two turn neither often nor rarely; rounded outwards by default.  */
     double low = yarn_dim(fast != 0 ? fast : 32, dim, r->theta, original);
     double high = yarn_dim(slow != 0 ? slow : 1, dim, r->theta, original);
     if (fp8q_json_bool(fp8q_json_get(p, "truncate"), true)) {
@@ -76,6 +77,7 @@ static int llama3(struct fp8q_rope *r, const struct fp8q_json *p, double origina
 {
     double low = fp8q_json_number(fp8q_json_get(p, "low_freq_factor"), 0);
     double high = fp8q_json_number(fp8q_json_get(p, "high_freq_factor"), 0);
+
     if (!(low > 0 && high > low))
         return fp8q_fail(
             err, FP8Q_E_FORMAT, "config",
@@ -121,6 +123,7 @@ static int longrope(struct fp8q_rope *r, const struct fp8q_json *p, double origi
     FP8Q_TRY(read_factors(r, p, "long_factor", r->long_freq, err));
 
     double attention = fp8q_json_number(fp8q_json_get(p, "attention_factor"), 0);
+    /* The paper's suggestion, which the config may overrule.  */
     if (attention == 0 && r->factor > 1 && original > 1)
         attention = sqrt(1 + log(r->factor) / log(original));
     r->attention_scaling = attention == 0 ? 1.0f : (float)attention;
@@ -162,6 +165,7 @@ static int read_kind(struct fp8q_rope *r, const struct fp8q_json *p, bool mrope,
                                         "yarn",    "llama3", "longrope"};
     struct fp8q_shown shown;
     const char *type = fp8q_json_string(fp8q_json_get(p, "rope_type"), NULL);
+    /* The key had another name before transformers 4.43.  */
     if (!type)
         type = fp8q_json_string(fp8q_json_get(p, "type"), "default");
     if (mrope && strcmp(type, "mrope") == 0)
@@ -222,6 +226,8 @@ static int read_numbers(struct fp8q_rope *r, const struct fp8q_json *config,
     r->max_positions = positions;
 
     r->factor = fp8q_json_number(fp8q_json_get(p, "factor"), 0);
+
+    /* These two may leave the factor to the two lengths.  */
     bool by_length = r->kind == FP8Q_ROPE_YARN || r->kind == FP8Q_ROPE_LONGROPE;
     if (r->factor == 0 && by_length && *original_out > 0)
         r->factor = (double)positions / (double)*original_out;

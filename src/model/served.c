@@ -48,6 +48,7 @@ struct fp8q_served fp8q_served_read(const struct fp8q_ckpt *ckpt, enum fp8q_scal
     served.pow2 = scaling == FP8Q_SCALING_BLOCK &&
                   strcmp(fp8q_json_string(fp8q_json_get(q, "scale_fmt"), ""), "ue8m0") == 0;
 
+    /* compressed-tensors says it for each group of weights, and says it of nothing by null.  */
     const struct fp8q_json *scheme = scheme_of(q, scaling);
     const struct fp8q_json *inputs = fp8q_json_get(scheme, "input_activations");
     if (scheme) {

@@ -27,6 +27,7 @@ static int token_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
 {
     struct token_job *job = ctx;
     (void)worker, (void)err;
+    /* A flag, not a failure: which token was first would depend on timing.  */
     size_t first = (size_t)task * TOKENS_A_TASK;
     for (size_t t = first; t < first + TOKENS_A_TASK && t < job->n_tokens; t++)
         if (!job->step(job, t))
@@ -50,7 +51,9 @@ static bool rms_norm(const struct fp8q_gemm *g, const float *x, const float *wei
                      size_t n, float *out)
 {
     float mean = (float)(g->dot(x, x, n) / (double)n);
+    /* Weight times normalised value, in this order: the last bit is transformers'.  */
     float factor = 1.0f / sqrtf(mean + eps);
+
     for (size_t i = 0; i < n; i++)
         out[i] = weight[i] * (x[i] * factor);
     return isfinite(mean);
@@ -136,6 +139,7 @@ static bool turn_heads(const struct token_job *job, size_t t, float *heads, uint
         float *x = heads + h * dim;
         if (m->qk_norm == FP8Q_QK_NORM_HEAD)
             finite &= rms_norm(g, x, weight, m->norm_eps, dim, x);
+        /* SmolLM3 leaves every fourth layer without a rotation.  */
         if (which != FP8Q_NO_ROPE) {
             size_t at = t * (m->ropes[which].dim / 2);
             rotate(&m->ropes[which], x, job->layer->rotary->cos[which] + at,
@@ -166,6 +170,7 @@ int fp8q_step_rotate(const struct fp8q_layer *l, struct fp8q_error *err)
     int status = FP8Q_OK;
     if (m->qk_norm != FP8Q_QK_NORM_NONE) {
         uint64_t q = m->head_dim, k = m->head_dim;
+        /* OLMo 2 normalises all heads of a token as one row.  */
         if (m->qk_norm == FP8Q_QK_NORM_WHOLE) {
             q *= m->n_heads;
             k *= m->n_kv_heads;

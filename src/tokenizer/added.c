@@ -85,6 +85,7 @@ static int read_token(struct fp8q_added_sets *sets, const struct fp8q_json *item
                          "%s: added token \"%s\" sets \"single_word\", which is not supported",
                          what, fp8q_show(&shown, text));
 
+    /* A token may stand in both lists; two ids for it would be one too many.  */
     int32_t in_vocab = fp8q_bpe_find(bpe, text, strlen(text));
     if (in_vocab >= 0 && in_vocab != (int32_t)id)
         return fp8q_fail(err, FP8Q_E_FORMAT, "tokenizer-added",
@@ -169,6 +170,7 @@ static const struct fp8q_added_token *longest_at(const struct fp8q_added *added,
     const struct fp8q_added_token *best = NULL;
     size_t lo = 0, hi = added->count;
     for (size_t depth = 0; lo < hi; depth++) {
+        /* A shorter token that fits is kept while longer ones are tried.  */
         if (added->tokens[lo].len == depth) /* the shortest of a common prefix sorts first */
             best = &added->tokens[lo++];
         if (depth == len)
@@ -193,6 +195,7 @@ static size_t white_before(const char *text, size_t floor, size_t at)
         size_t start = at - 1;
         uint32_t cp;
 
+        /* Back to the first byte of the character.  */
         while (start > floor && ((unsigned char)text[start] & 0xC0) == 0x80)
             start--;
         if (fp8q_utf8_decode(text + start, at - start, &cp) == 0 || !is_white(cp))

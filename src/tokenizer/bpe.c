@@ -49,6 +49,7 @@ static struct fp8q_bpe_candidate heap_pop(struct fp8q_bpe_scratch *s)
     struct fp8q_bpe_candidate top = s->heap[0], item = s->heap[--s->heap_len];
     size_t i = 0;
     for (size_t child; (child = 2 * i + 1) < s->heap_len; i = child) {
+        /* The smaller of the two children moves up.  */
         if (child + 1 < s->heap_len && goes_before(&s->heap[child + 1], &s->heap[child]))
             child++;
         if (!goes_before(&s->heap[child], &item))
@@ -177,6 +178,7 @@ static int merge_all(const struct fp8q_bpe *bpe, struct fp8q_bpe_scratch *s, int
     while (s->heap_len > 0) {
         struct fp8q_bpe_candidate top = heap_pop(s);
         struct fp8q_bpe_symbol *left = &s->symbols[top.pos];
+        /* It was merged into another, or has become the last.  */
         if (left->id < 0 || left->next < 0)
             continue;
 

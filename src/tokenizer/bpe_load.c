@@ -81,6 +81,7 @@ static int load_vocab(struct fp8q_bpe *bpe, const struct fp8q_json *vocab, const
                              "%s: token \"%s\" has an id that is no integer from 0 to 2^31-1", what,
                              fp8q_show(&shown, text));
 
+        /* A text that stands twice keeps its last id, as in the library.  */
         struct fp8q_bpe_token *t = token_slot(bpe, text, len);
         memcpy(bpe->arena + used, text, len);
         *t = (struct fp8q_bpe_token){used, (uint32_t)len, (int32_t)id};
@@ -110,6 +111,7 @@ static bool split_merge(const struct fp8q_json *merge, const char *parts[2], siz
 {
     const char *text = fp8q_json_string(merge, NULL);
     if (text) {
+        /* Two parts and one space: texts that hold one are written as a pair.  */
         const char *space = strchr(text, ' ');
 
         if (!space || strchr(space + 1, ' '))

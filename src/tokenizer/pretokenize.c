@@ -212,6 +212,7 @@ static int next_match(struct fp8q_splitter *s, size_t step, const char *text, si
     *found_out = n >= 0;
     if (n >= 0 || n == PCRE2_ERROR_NOMATCH)
         return FP8Q_OK;
+    /* The heap limit is ours: a pattern that wants more is no tokenizer's.  */
     if (n == PCRE2_ERROR_NOMEMORY)
         return fp8q_fail_nomem(err);
 

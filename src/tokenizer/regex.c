@@ -118,6 +118,7 @@ static int escape(struct translation *t, bool in_class)
     t->at += 2;
     switch (c) {
     case 's':
+        /* Inside a class the ranges stand for themselves.  */
         fp8q_text_puts(t->out, in_class ? SPACES : "[" SPACES "]");
         return FP8Q_OK;
     case 'S':
@@ -175,6 +176,7 @@ static int class_of(struct translation *t)
         else
             fp8q_text_add(t->out, t->pattern + t->at++, 1);
     }
+    /* Oniguruma and PCRE2 disagree about what an open class is.  */
     if (t->at == t->len)
         return refuse(t, "[ without ]");
     fp8q_text_add(t->out, "]", 1);
@@ -253,7 +255,8 @@ static int quantify(struct translation *t)
     const char *p = t->pattern + t->at;
     size_t n = 1;
     bool exact = false;
-    if (t->atom == NO_ATOM || t->out->failed)
+    FP8Q_TRY(fp8q_text_status(t->out, t->err)); /* below, what was written is read again */
+    if (t->atom == NO_ATOM)
         return refuse(t, p);
 
     if (*p == '{') {

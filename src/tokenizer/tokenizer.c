@@ -140,6 +140,7 @@ static int repair(const char *text, size_t len, const char **text_out, size_t *l
 
     for (size_t i = 0; i < len;) {
         uint32_t cp;
+        /* Plain text is the rule, so it is not decoded.  */
         size_t n = (unsigned char)text[i] < 0x80 ? 1 : fp8q_utf8_decode(text + i, len - i, &cp);
 
         if (n == 0) {
@@ -187,6 +188,7 @@ static int cut_added(struct encoding *e, const struct fp8q_added *added,
             FP8Q_TRY(plain(e, &before, err));
         FP8Q_TRY(fp8q_ids_add(e->ids, t->id, err));
         from = end;
+        /* Metaspace's "first" is the beginning of the input, not of a stretch.  */
         before.first = false;
     }
 
