@@ -10,80 +10,103 @@
 #include "plan/lock.h"
 #include "verify/verify.h"
 
-/* ---- fingerprints -------------------------------------------------------------------------- */
-
-static int fingerprint_of(struct cli *cli, const struct fp8q_ckpt *ckpt,
-                          struct fp8q_fingerprint *out)
-{
-    FP8Q_TRY(fp8q_fingerprint(ckpt, (unsigned)cli->threads, &cli->watch, &out->crc32, &cli->error));
-    out->known = true;
-    return FP8Q_OK;
-}
-
-/* Of what @ckpt was made, as its manifest says; not known for the checkpoints of other tools.  */
-static int source_of(struct cli *cli, const struct fp8q_ckpt *ckpt, struct fp8q_fingerprint *out)
-{
-    struct fp8q_manifest manifest;
-    bool found;
-    *out = (struct fp8q_fingerprint){0};
-    FP8Q_TRY(fp8q_manifest_read(ckpt, &manifest, &found, &cli->error));
-    if (!found)
-        return FP8Q_OK;
-    const char *text = fp8q_json_string(fp8q_json_path(manifest.json, "source.fingerprint"), "");
-    out->known = fp8q_parse_crc(text, &out->crc32);
-    fp8q_manifest_reset(&manifest);
-    return FP8Q_OK;
-}
+/* ---- what a checkpoint is ------------------------------------------------------------------ */
 
 static bool equal(struct fp8q_fingerprint a, struct fp8q_fingerprint b)
 {
     return a.known && b.known && a.crc32 == b.crc32;
 }
 
-/* A fallback is the source itself, or a dequantized copy: a checkpoint made of this output.  */
-static int check_fallback(struct cli *cli, const char *path, struct fp8q_gate_facts *facts,
-                          struct fp8q_fingerprint *own_out)
+static void read_crc(const struct fp8q_json *root, const char *path, struct fp8q_fingerprint *out)
+{
+    out->known = fp8q_parse_crc(fp8q_json_string(fp8q_json_path(root, path), ""), &out->crc32);
+}
+
+static int read_manifest(struct cli *cli, const struct fp8q_ckpt *ckpt, struct cli_origin *origin)
+{
+    struct fp8q_manifest manifest;
+    struct fp8q_fingerprint written;
+    FP8Q_TRY(fp8q_manifest_read(ckpt, &manifest, &origin->has_manifest, &cli->error));
+    if (!origin->has_manifest)
+        return FP8Q_OK;
+
+    read_crc(manifest.json, "source.fingerprint", &origin->source);
+    read_crc(manifest.json, "fingerprint", &written);
+
+    /* Bytes that were changed since are rounded as nobody knows.  */
+    if (equal(written, origin->output))
+        snprintf(origin->rounding, sizeof(origin->rounding), "%s",
+                 fp8q_json_string(fp8q_json_path(manifest.json, "rounding.method"), ""));
+    fp8q_manifest_reset(&manifest);
+    return FP8Q_OK;
+}
+
+int cli_origin_read(struct cli *cli, const struct fp8q_ckpt *ckpt, struct cli_origin *origin_out)
+{
+    *origin_out = (struct cli_origin){.config = fp8q_network_fingerprint(ckpt->config)};
+
+    FP8Q_TRY(fp8q_fingerprint(ckpt, (unsigned)cli->threads, &cli->watch, &origin_out->output.crc32,
+                              &cli->error));
+    origin_out->output.known = true;
+    return read_manifest(cli, ckpt, origin_out);
+}
+
+static int origin_of_path(struct cli *cli, const char *path, struct cli_origin *origin_out)
 {
     struct fp8q_ckpt *ckpt;
-    struct fp8q_fingerprint made_of;
     FP8Q_TRY(fp8q_ckpt_open(path, &ckpt, &cli->warnings, &cli->error));
-    int status = fingerprint_of(cli, ckpt, own_out);
-    if (status == FP8Q_OK)
-        status = source_of(cli, ckpt, &made_of);
-    if (status == FP8Q_OK) {
-        facts->fallback_given = true;
-        facts->fallback_matches = equal(*own_out, facts->source) || equal(made_of, facts->output);
-    }
+
+    int status = cli_origin_read(cli, ckpt, origin_out);
     fp8q_ckpt_close(ckpt);
     return status;
 }
 
-static int gather_output(struct cli *cli, const char *path, struct fp8q_gate_facts *facts)
+/* A fallback is the source itself, or a dequantized copy: a checkpoint made of this output.  */
+static bool is_fallback(const struct cli_origin *other, const struct fp8q_gate_facts *facts)
 {
-    struct fp8q_ckpt *ckpt;
-    FP8Q_TRY(fp8q_ckpt_open(path, &ckpt, &cli->warnings, &cli->error));
-    int status = fingerprint_of(cli, ckpt, &facts->output);
-    if (status == FP8Q_OK)
-        status = source_of(cli, ckpt, &facts->source);
-    fp8q_ckpt_close(ckpt);
-    return status;
+    return equal(other->output, facts->source) || equal(other->source, facts->output);
+}
+
+/* What --source names.  *@source_out is NULL if there is nothing to verify against: the check
+ * "fallback" says so.  */
+static int take_source(struct cli *cli, const char *path, struct fp8q_gate_facts *facts,
+                       const char **source_out)
+{
+    struct cli_origin other;
+    *source_out = NULL;
+    FP8Q_TRY(origin_of_path(cli, path, &other));
+
+    /* Another tool's checkpoint does not say of what it was made: --source does.  But neither the
+     * checkpoint itself nor a copy made of it can be its source.  */
+    if (!facts->source.known && !equal(other.output, facts->output) &&
+        !equal(other.source, facts->output))
+        facts->source = other.output;
+    facts->fallback_given = true;
+    facts->fallback_matches = is_fallback(&other, facts);
+
+    if (equal(other.output, facts->source)) {
+        *source_out = path;
+        facts->source_config_differs =
+            other.config.known && facts->config.known && !equal(other.config, facts->config);
+    }
+    return FP8Q_OK;
 }
 
 /* ---- verify and lock ----------------------------------------------------------------------- */
 
-/* The first check that did not pass, for people.  */
-static void describe_failure(const struct fp8q_report *report, const char *otherwise, char *message,
-                             size_t size)
+/* The first check of @status, for people; false: there is none.  */
+static bool describe(const struct fp8q_report *report, enum fp8q_check_status status, char *message,
+                     size_t size)
 {
-    snprintf(message, size, "%s", otherwise);
     for (size_t i = 0; i < report->n_checks; i++) {
         const struct fp8q_check *c = &report->checks[i];
-        if (c->status == FP8Q_CHECK_FAIL) {
-            snprintf(message, size, "%s: %s%s%s; expected: %s", c->id, c->observed,
-                     c->where[0] ? ": " : "", c->where, c->limit);
-            return;
-        }
+        if (c->status != status)
+            continue;
+        snprintf(message, size, "%s: %s%s%s; expected: %s", c->id, c->observed,
+                 c->where[0] ? ": " : "", c->where, c->limit);
+        return true;
     }
+    return false;
 }
 
 static int run_verify(struct cli *cli, const char *output, const char *source,
@@ -99,14 +122,23 @@ static int run_verify(struct cli *cli, const char *output, const char *source,
     if (!options.kernel)
         return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
                          "--kernel: \"%s\" is unknown or not usable here", cli->kernel);
+
     facts->verify_status = fp8q_verify(output, &options, &report, &cli->warnings, &cli->error);
     facts->verify_ran = true;
+    facts->is_planned = report.ours || source;
+
     if (facts->verify_status != FP8Q_OK) {
-        describe_failure(&report, cli->error.message, findings->verify_message,
-                         sizeof(findings->verify_message));
+        if (!describe(&report, FP8Q_CHECK_FAIL, findings->verify_message,
+                      sizeof(findings->verify_message)))
+            snprintf(findings->verify_message, sizeof(findings->verify_message), "%s",
+                     cli->error.message);
         facts->verify_message = findings->verify_message;
+    } else if (describe(&report, FP8Q_CHECK_WARN, findings->verify_message,
+                        sizeof(findings->verify_message))) {
+        facts->verify_warning = findings->verify_message;
     }
     fp8q_report_reset(&report);
+
     bool is_finding = facts->verify_status == FP8Q_OK || facts->verify_status == FP8Q_E_MISMATCH;
     return is_finding ? FP8Q_OK : facts->verify_status;
 }
@@ -118,6 +150,7 @@ static int compare_lock(struct cli *cli, const char *output, const char *lock,
     struct fp8q_lock_result result;
     struct fp8q_gate_facts *facts = &findings->facts;
     FP8Q_TRY(fp8q_ckpt_open(output, &ckpt, NULL, &cli->error));
+
     int status = fp8q_lock_compare(lock, ckpt, &result, &cli->error);
     if (status == FP8Q_OK) {
         struct fp8q_shown shown;
@@ -139,21 +172,23 @@ int cli_gate_facts(struct cli *cli, const struct cli_gate_paths *paths,
                    const struct fp8q_policy *policy, struct cli_gate_findings *findings_out)
 {
     struct fp8q_gate_facts *facts = &findings_out->facts;
-    struct fp8q_fingerprint own = {0};
-    const char *source = paths->source;
+    struct cli_origin origin;
+    const char *source = NULL;
+
     *findings_out = (struct cli_gate_findings){0};
-    FP8Q_TRY(gather_output(cli, paths->output, facts));
-    if (source) {
-        FP8Q_TRY(check_fallback(cli, source, facts, &own));
-        if (!facts->source.known) { /* another tool's output: --source says what it was made of */
-            facts->source = own;
-            facts->fallback_matches = true;
-        } else if (!equal(own, facts->source)) {
-            source = NULL; /* nothing to verify against; the check "fallback" says so */
-        }
+    FP8Q_TRY(origin_of_path(cli, paths->output, &origin));
+    facts->output = origin.output;
+    facts->config = origin.config;
+    facts->source = origin.source;
+
+    if (paths->source)
+        FP8Q_TRY(take_source(cli, paths->source, facts, &source));
+    if (paths->fallback) {
+        FP8Q_TRY(origin_of_path(cli, paths->fallback, &origin));
+        facts->fallback_given = true;
+        facts->fallback_matches = is_fallback(&origin, facts);
     }
-    if (paths->fallback)
-        FP8Q_TRY(check_fallback(cli, paths->fallback, facts, &own));
+
     if (policy->verify_required)
         FP8Q_TRY(run_verify(cli, paths->output, source, policy, findings_out));
     return paths->lock ? compare_lock(cli, paths->output, paths->lock, findings_out) : FP8Q_OK;

@@ -11,6 +11,8 @@
 #include "measure/eval.h"
 #include "cli/evalinputs.h"
 #include "checkpoint/fingerprint.h"
+#include "base/date.h"
+#include "cli/gate_facts.h"
 
 struct args {
     struct cli_inputs inputs;
@@ -22,7 +24,8 @@ struct state {
     struct fp8q_ckpt *source, *output;
     struct fp8q_model source_model, output_model;
     struct fp8q_inputs inputs;
-    uint32_t source_print, output_print;
+    uint32_t source_print;
+    struct cli_origin origin;     /* of the output */
     struct fp8q_text differences; /* of the two config.json */
     struct fp8q_eval eval;
 };
@@ -58,20 +61,24 @@ static int open_both(struct cli *cli, const char *const *paths, const struct arg
     FP8Q_TRY(fp8q_inputs_check(&s->inputs, &s->source_model, err));
     unsigned threads = (unsigned)cli->threads;
     FP8Q_TRY(fp8q_fingerprint(s->source, threads, &cli->watch, &s->source_print, err));
-    return fp8q_fingerprint(s->output, threads, &cli->watch, &s->output_print, err);
+    return cli_origin_read(cli, s->output, &s->origin);
 }
 
-static void write_members(struct fp8q_jsonw *w, const struct args *args, const struct state *s)
+/* The head of the evidence, which borrows from @s.  */
+static struct fp8q_evidence evidence_of(const struct args *args, struct state *s)
 {
-    char hex[16];
-    fp8q_jsonw_open(w, "fingerprints", '{');
-    snprintf(hex, sizeof(hex), "%08x", s->source_print);
-    fp8q_jsonw_string(w, "source", hex);
-    snprintf(hex, sizeof(hex), "%08x", s->output_print);
-    fp8q_jsonw_string(w, "output", hex);
-    snprintf(hex, sizeof(hex), "%08x", s->inputs.fingerprint);
-    fp8q_jsonw_string(w, "inputs", hex);
-    fp8q_jsonw_close(w, '}');
+    return (struct fp8q_evidence){.kind = (char *)"eval",
+                                  .tool = (char *)("fp8q " FP8Q_VERSION),
+                                  .stack = (char *)args->stack,
+                                  .rounding = s->origin.rounding[0] ? s->origin.rounding : NULL,
+                                  .source = {true, s->source_print},
+                                  .output = s->origin.output,
+                                  .config = s->origin.config,
+                                  .inputs = {true, s->inputs.fingerprint}};
+}
+
+static void write_results(struct fp8q_jsonw *w, const struct args *args, const struct state *s)
+{
     fp8q_jsonw_string(w, "source", s->source->path);
     fp8q_jsonw_string(w, "output", s->output->path);
     fp8q_jsonw_string(w, "dataset", s->inputs.dataset);
@@ -82,19 +89,20 @@ static void write_members(struct fp8q_jsonw *w, const struct args *args, const s
     fp8q_eval_json(&s->eval, w);
 }
 
-static int write_evidence(struct cli *cli, const struct args *args, const struct state *s)
+static int write_evidence(struct cli *cli, const struct args *args, struct state *s)
 {
     struct fp8q_jsonw w = {.indent = 1};
-    struct cli_time created;
+    struct fp8q_evidence evidence = evidence_of(args, s);
+    struct cli_time stamp;
+
+    if (!fp8q_time_parse(cli_timestamp(&stamp), &evidence.created))
+        return fp8q_fail(&cli->error, FP8Q_E_ARG, "time", "SOURCE_DATE_EPOCH is no time");
     fp8q_jsonw_open(&w, NULL, '{');
-    fp8q_jsonw_string(&w, "schema", "fp8q-evidence/1");
-    fp8q_jsonw_string(&w, "kind", "eval");
-    fp8q_jsonw_string(&w, "tool", "fp8q " FP8Q_VERSION);
-    fp8q_jsonw_string(&w, "created", cli_timestamp(&created));
-    fp8q_jsonw_string(&w, "stack", args->stack);
-    write_members(&w, args, s);
+    fp8q_evidence_write(&w, &evidence);
+    write_results(&w, args, s);
     fp8q_jsonw_close(&w, '}');
     fp8q_text_add(&w.text, "\n", 1);
+
     int status = fp8q_text_status(&w.text, &cli->error);
     if (status == FP8Q_OK)
         status =
@@ -198,7 +206,10 @@ static int run(struct cli *cli, const char *const *paths, const struct args *arg
         FP8Q_TRY(write_evidence(cli, args, s));
     cli_progress_clear();
     print_result(cli, args, s);
-    write_members(&cli->json, args, s);
+
+    const struct fp8q_evidence evidence = evidence_of(args, s);
+    fp8q_evidence_write_subject(&cli->json, &evidence);
+    write_results(&cli->json, args, s);
     return FP8Q_OK;
 }
 

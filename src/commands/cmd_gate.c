@@ -26,7 +26,7 @@ static const char usage[] =
     "set is wider than the lock, 5 evidence missing, stale, foreign or inconclusive.";
 
 struct gate_args {
-    const char *policy, *stack, *junit, *markdown;
+    const char *policy, *stack, *junit, *markdown, *now;
     struct cli_gate_paths paths;
     struct cli_list evidence, baselines, tasks;
     bool print_policy;
@@ -37,8 +37,9 @@ struct gate_inputs {
     struct fp8q_policy policy;
     struct fp8q_evidence *evidence, *baselines;
     struct fp8q_gate_task *tasks;
-    struct fp8q_task_result *results; /* two for each task: base, quant */
+    struct fp8q_task_pairs *pairs; /* of each --task */
     char **names;
+    size_t n_names;
     size_t n_evidence, n_baselines, n_tasks;
     struct cli_gate_findings findings;
 };
@@ -75,24 +76,35 @@ static int split_task(struct cli *cli, const char *text, char **copy_out, const 
     return FP8Q_OK;
 }
 
+/* Pairs of all --task options, then the list that points to them.  */
 static int read_tasks(struct cli *cli, const struct cli_list *list, struct gate_inputs *in)
 {
-    in->tasks = fp8q_array(list->count, sizeof(*in->tasks));
-    in->results = fp8q_array(2 * (uint64_t)list->count, sizeof(*in->results));
+    in->pairs = fp8q_array(list->count, sizeof(*in->pairs));
     in->names = fp8q_array(list->count, sizeof(*in->names));
-    if (!in->tasks || !in->results || !in->names)
+    if (!in->pairs || !in->names)
         return fp8q_fail_nomem(&cli->error);
+
+    size_t total = 0;
     for (size_t i = 0; i < list->count; i++) {
         const char *parts[3] = {NULL, NULL, NULL};
-        struct fp8q_task_result *pair = &in->results[2 * i];
         FP8Q_TRY(split_task(cli, list->items[i], &in->names[i], parts));
-        in->n_tasks = i + 1;
+        in->n_names = i + 1;
+
         const struct fp8q_task_policy *own = fp8q_policy_task(&in->policy, parts[0]);
-        const char *metric = own ? own->metric : NULL;
-        FP8Q_TRY(fp8q_task_read(parts[1], parts[0], metric, &pair[0], &cli->error));
-        FP8Q_TRY(fp8q_task_read(parts[2], parts[0], metric, &pair[1], &cli->error));
-        in->tasks[i] = (struct fp8q_gate_task){parts[0], &pair[0], &pair[1]};
+        FP8Q_TRY(fp8q_task_read_pairs(parts[1], parts[2], parts[0], own ? own->metric : NULL,
+                                      &in->pairs[i], &cli->error));
+        total += in->pairs[i].n_pairs;
     }
+
+    in->tasks = fp8q_array(total, sizeof(*in->tasks));
+    if (!in->tasks)
+        return fp8q_fail_nomem(&cli->error);
+    for (size_t i = 0; i < list->count; i++)
+        for (size_t k = 0; k < in->pairs[i].n_pairs; k++) {
+            const struct fp8q_task_pair *pair = &in->pairs[i].pairs[k];
+            in->tasks[in->n_tasks++] =
+                (struct fp8q_gate_task){in->names[i], &pair->base, &pair->quant, k > 0};
+        }
     return FP8Q_OK;
 }
 
@@ -110,15 +122,14 @@ static void free_inputs(struct gate_inputs *in)
         fp8q_evidence_reset(&in->evidence[i]);
     for (size_t i = 0; i < in->n_baselines; i++)
         fp8q_evidence_reset(&in->baselines[i]);
-    for (size_t i = 0; i < in->n_tasks; i++) {
-        fp8q_task_reset(&in->results[2 * i]);
-        fp8q_task_reset(&in->results[2 * i + 1]);
+    for (size_t i = 0; i < in->n_names; i++) {
+        fp8q_task_pairs_reset(&in->pairs[i]);
         free(in->names[i]);
     }
     free(in->evidence);
     free(in->baselines);
     free(in->tasks);
-    free(in->results);
+    free(in->pairs);
     free(in->names);
     fp8q_policy_reset(&in->policy);
 }
@@ -242,10 +253,14 @@ static int conclude(struct cli *cli, const struct fp8q_gate *gate)
 static int judge(struct cli *cli, const struct gate_args *args, const struct gate_inputs *in)
 {
     struct fp8q_gate gate;
-    struct cli_time stamp;
-    int64_t now;
-    if (!fp8q_time_parse(cli_timestamp(&stamp), &now))
-        now = (int64_t)time(NULL);
+    int64_t now = (int64_t)time(NULL);
+
+    /* Not SOURCE_DATE_EPOCH: in a reproducible build that is the last commit's time, and old evidence
+     * would be young for ever.  */
+    if (args->now && !fp8q_time_parse(args->now, &now))
+        return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
+                         "--now: expected a time such as 2026-01-31T12:00:00Z, found \"%s\"",
+                         args->now);
     const struct fp8q_gate_request request = {.policy = &in->policy,
                                               .facts = in->findings.facts,
                                               .evidence = in->evidence,
@@ -322,6 +337,7 @@ static int cmd_gate(struct cli *cli, int argc, char **argv)
         {"fallback", 0, CLI_TEXT, &a.paths.fallback, "PATH",
          "the source or a dequantized copy that must exist and match"},
         {"stack", 0, CLI_TEXT, &a.stack, "ID", "serving stack that evidence must name"},
+        {"now", 0, CLI_TEXT, &a.now, "TIME", "judge ages as of this time (default: the clock)"},
         {"junit", 0, CLI_TEXT, &a.junit, "FILE", "write the checks as JUnit XML"},
         {"markdown", 0, CLI_TEXT, &a.markdown, "FILE", "write the checks as a Markdown table"},
         {"print-policy", 0, CLI_FLAG, &a.print_policy, NULL, "print the policy in force and stop"},

@@ -16,10 +16,12 @@ int fp8q_gate_add(struct fp8q_gate *gate, struct fp8q_gate_check check, struct f
 {
     struct fp8q_error text;
     va_list args;
+
     FP8Q_TRY(fp8q_grow(&gate->checks, gate->n_checks, &gate->cap, sizeof(*gate->checks), err));
     va_start(args, fmt);
     vsnprintf(text.message, sizeof(text.message), fmt, args);
     va_end(args);
+
     check.id = strdup(id);
     check.message = strdup(text.message);
     if (!check.id || !check.message) {
@@ -27,6 +29,7 @@ int fp8q_gate_add(struct fp8q_gate *gate, struct fp8q_gate_check check, struct f
         free(check.message);
         return fp8q_fail_nomem(err);
     }
+
     gate->checks[gate->n_checks++] = check;
     if (check.verdict > gate->verdict && check.verdict != FP8Q_VERDICT_SKIPPED)
         gate->verdict = check.verdict;
@@ -48,16 +51,18 @@ struct fp8q_gate_check fp8q_gate_check_limit(unsigned tier, double estimate, dou
                                              double high, uint64_t n, double limit)
 {
     struct fp8q_gate_check check = fp8q_gate_check_of(tier, FP8Q_VERDICT_PASS);
-    bool bounded = !isnan(low) && !isnan(high);
+
     check.observed = estimate;
     check.limit = limit;
     check.low = low;
     check.high = high;
     check.n = n;
-    if (bounded ? high <= limit : estimate <= limit)
+
+    /* A comparison with NaN is false: no bounds, no decision.  */
+    if (high <= limit && estimate <= limit)
         return check;
-    check.verdict = !bounded || low > limit ? FP8Q_VERDICT_FAIL : FP8Q_VERDICT_INCONCLUSIVE;
-    if (check.verdict == FP8Q_VERDICT_INCONCLUSIVE)
+    check.verdict = low > limit ? FP8Q_VERDICT_FAIL : FP8Q_VERDICT_INCONCLUSIVE;
+    if (check.verdict == FP8Q_VERDICT_INCONCLUSIVE && !isnan(high))
         check.n_needed = fp8q_items_needed((struct fp8q_interval){estimate, low, high}, n, limit);
     return check;
 }

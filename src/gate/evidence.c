@@ -32,9 +32,11 @@ static int read_number(const struct fp8q_json *object, const char *member, bool 
 {
     char expected[80];
     const struct fp8q_json *value = fp8q_json_path(object, member);
+
     *out = ABSENT;
     if (!required && (!value || fp8q_json_is_null(value)))
         return FP8Q_OK;
+
     *out = fp8q_json_number(value, ABSENT);
     if (*out >= low && *out <= high)
         return FP8Q_OK;
@@ -48,6 +50,7 @@ static int read_fingerprint(const struct fp8q_json *root, const char *member, co
 {
     const struct fp8q_json *value = fp8q_json_path(root, member);
     const char *text = fp8q_json_string(value, NULL);
+
     *out = (struct fp8q_fingerprint){0};
     if (!value || fp8q_json_is_null(value))
         return FP8Q_OK;
@@ -71,49 +74,146 @@ static int read_samples(struct fp8q_evidence_eval *f, const struct fp8q_json *li
         return FP8Q_OK;
     if (!fp8q_json_is_array(list))
         return bad_member(what, "samples", "an array", err);
+
     f->samples = fp8q_array(fp8q_json_count(list), sizeof(*f->samples));
     if (!f->samples)
         return fp8q_fail_nomem(err);
     for (const struct fp8q_json *item = fp8q_json_first(list); item; item = fp8q_json_next(item)) {
         struct fp8q_evidence_sample *s = &f->samples[f->n_samples++];
+
         if (!fp8q_json_uint(fp8q_json_get(item, "tokens"), &s->tokens))
             return bad_member(what, "samples[].tokens", "an integer", err);
         FP8Q_TRY(read_number(item, "kld", s->tokens > 0, 0, 1e6, what, &s->kld, err));
+        FP8Q_TRY(read_number(item, "top1", false, 0, 1, what, &s->top1, err));
+        f->n_scored += s->tokens > 0;
     }
     return FP8Q_OK;
 }
 
-/* Row @name of "rows": {"activations-only": {"kld": {"mean": 0.003}}}.  */
-static int read_row(const struct fp8q_json *root, const char *name, const char *what, double *out,
-                    struct fp8q_error *err)
+/* Figures of @object, which is the evidence itself or one of its "rows"; NULL: all NAN.  */
+static int read_row(const struct fp8q_json *object, bool required, const char *what,
+                    struct fp8q_evidence_row *row, struct fp8q_error *err)
 {
-    const struct fp8q_json *row = fp8q_json_get(fp8q_json_get(root, "rows"), name);
-    return read_number(row, "kld.mean", row != NULL, 0, 1e6, what, out, err);
+    FP8Q_TRY(read_number(object, "kld.mean", required, 0, 1e6, what, &row->kld, err));
+    FP8Q_TRY(read_number(object, "kld.se", false, 0, 1e6, what, &row->kld_se, err));
+    FP8Q_TRY(read_number(object, "top1", false, 0, 1, what, &row->top1, err));
+    FP8Q_TRY(read_number(object, "top1_se", false, 0, 1, what, &row->top1_se, err));
+    FP8Q_TRY(read_number(object, "ppl.dln", false, -1e6, 1e6, what, &row->dln, err));
+    return read_number(object, "ppl.dln_se", false, 0, 1e6, what, &row->dln_se, err);
 }
+
+/* ---- contradictions ------------------------------------------------------------------------ */
+
+/* Figures are written with all their digits, so that what differs was edited, or is of two runs.  */
+static bool differ(double stated, double found)
+{
+    return !isnan(stated) && !isnan(found) &&
+           fabs(stated - found) > 1e-6 * fmax(fabs(stated), fabs(found)) + 1e-12;
+}
+
+/* Sums over the scored samples, and the error of the mean KLD with samples as units.  */
+struct sample_sums {
+    uint64_t tokens;
+    double kld, top1, kld_se, top1_se;
+};
+
+static struct sample_sums add_samples(const struct fp8q_evidence_eval *f)
+{
+    struct sample_sums sums = {0};
+    double kld = 0, top1 = 0, n = (double)f->n_scored, total = 0;
+
+    for (size_t i = 0; i < f->n_samples; i++) {
+        const struct fp8q_evidence_sample *s = &f->samples[i];
+        if (s->tokens == 0)
+            continue;
+        total += (double)s->tokens;
+        sums.tokens += s->tokens;
+        sums.kld += s->kld * (double)s->tokens;
+        sums.top1 += s->top1 * (double)s->tokens;
+    }
+
+    sums.kld /= total;
+    sums.top1 /= total;
+    for (size_t i = 0; i < f->n_samples; i++)
+        if (f->samples[i].tokens > 0) {
+            double tokens = (double)f->samples[i].tokens;
+            kld += pow((f->samples[i].kld - sums.kld) * tokens, 2);
+            top1 += pow((f->samples[i].top1 - sums.top1) * tokens, 2);
+        }
+    sums.kld_se = f->n_scored > 1 ? sqrt(kld * n / (n - 1)) / total : ABSENT;
+    sums.top1_se = f->n_scored > 1 ? sqrt(top1 * n / (n - 1)) / total : ABSENT;
+    return sums;
+}
+
+static int contradiction(const char *what, const char *member, double stated, double found,
+                         struct fp8q_error *err)
+{
+    return fp8q_fail(err, FP8Q_E_FORMAT, "evidence-contradiction",
+                     "%s: \"%s\" is %.17g, but the samples of the file give %.17g", what, member,
+                     stated, found);
+}
+
+/* Figures are those of the samples; the error of the mean is taken from them.  */
+static int check_samples(struct fp8q_evidence_eval *f, const char *what, struct fp8q_error *err)
+{
+    if (f->n_samples == 0) {
+        f->output.kld_se = f->output.top1_se = f->output.dln_se = ABSENT; /* of how many units? */
+        return FP8Q_OK;
+    }
+
+    const struct sample_sums sums = add_samples(f);
+    struct fp8q_evidence_row *row = &f->output;
+    if (sums.tokens != f->tokens)
+        return contradiction(what, "tokens", (double)f->tokens, (double)sums.tokens, err);
+    if (differ(row->kld, sums.kld))
+        return contradiction(what, "kld.mean", row->kld, sums.kld, err);
+    if (differ(row->kld_se, sums.kld_se))
+        return contradiction(what, "kld.se", row->kld_se, sums.kld_se, err);
+    if (differ(row->top1, sums.top1))
+        return contradiction(what, "top1", row->top1, sums.top1, err);
+
+    row->kld_se = sums.kld_se;
+    row->top1_se = sums.top1_se;
+    return FP8Q_OK;
+}
+
+static int check_perplexity(const struct fp8q_json *root, const char *what, double dln,
+                            struct fp8q_error *err)
+{
+    double source, output;
+    FP8Q_TRY(read_number(root, "ppl.source", false, 0, 1e300, what, &source, err));
+    FP8Q_TRY(read_number(root, "ppl.output", false, 0, 1e300, what, &output, err));
+    if (source > 0 && output > 0 && differ(dln, log(output / source)))
+        return fp8q_fail(err, FP8Q_E_FORMAT, "evidence-contradiction",
+                         "%s: \"ppl.dln\" is %.17g, but \"ppl.source\" and \"ppl.output\" give "
+                         "%.17g",
+                         what, dln, log(output / source));
+    return FP8Q_OK;
+}
+
+/* ---- the whole file ------------------------------------------------------------------------ */
 
 static int read_eval(struct fp8q_evidence_eval *f, const struct fp8q_json *root, const char *what,
                      struct fp8q_error *err)
 {
-    double by_token;
+    const struct fp8q_json *rows = fp8q_json_get(root, "rows");
+    const struct fp8q_json *floor = fp8q_json_get(rows, "activations-only");
+    const struct fp8q_json *requant = fp8q_json_get(rows, "requantized-ue8m0");
     const char *acts = fp8q_json_string(fp8q_json_get(root, "acts"), "");
+
     if (!*acts || strlen(acts) >= sizeof(f->acts))
-        return bad_member(what, "acts", "a short word such as \"dynamic\"", err);
+        return bad_member(what, "acts", "a short word such as \"served\"", err);
     snprintf(f->acts, sizeof(f->acts), "%s", acts);
     if (!fp8q_json_uint(fp8q_json_get(root, "tokens"), &f->tokens) || f->tokens == 0)
         return bad_member(what, "tokens", "a positive integer", err);
-    FP8Q_TRY(read_number(root, "kld.mean", true, 0, 1e6, what, &f->kld, err));
-    FP8Q_TRY(read_number(root, "kld.se", false, 0, 1e6, what, &f->kld_se, err));
-    FP8Q_TRY(read_number(root, "kld.se_by_token", false, 0, 1e6, what, &by_token, err));
-    if (isnan(f->kld_se))
-        f->kld_se = by_token;
-    FP8Q_TRY(read_number(root, "top1", false, 0, 1, what, &f->top1, err));
-    FP8Q_TRY(read_number(root, "ppl.source", false, 0, 1e300, what, &f->ppl_source, err));
-    FP8Q_TRY(read_number(root, "ppl.output", false, 0, 1e300, what, &f->ppl_output, err));
-    FP8Q_TRY(read_number(root, "ppl.dln", false, -1e6, 1e6, what, &f->delta_ln_ppl, err));
-    FP8Q_TRY(read_row(root, "activations-only", what, &f->floor_kld, err));
-    FP8Q_TRY(read_row(root, "weights-only", what, &f->weights_kld, err));
-    FP8Q_TRY(read_row(root, "requantized-ue8m0", what, &f->requant_kld, err));
-    return read_samples(f, fp8q_json_get(root, "samples"), what, err);
+
+    FP8Q_TRY(read_row(root, true, what, &f->output, err));
+    FP8Q_TRY(read_row(floor, floor != NULL, what, &f->floor, err));
+    FP8Q_TRY(read_row(requant, requant != NULL, what, &f->requant, err));
+    FP8Q_TRY(read_samples(f, fp8q_json_get(root, "samples"), what, err));
+
+    FP8Q_TRY(check_samples(f, what, err));
+    return check_perplexity(root, what, f->output.dln, err);
 }
 
 static int read_root(struct fp8q_evidence *e, const struct fp8q_json *root, const char *what,
@@ -125,16 +225,21 @@ static int read_root(struct fp8q_evidence *e, const struct fp8q_json *root, cons
         return fp8q_fail(err, FP8Q_E_FORMAT, "evidence-schema",
                          "%s: expected \"schema\": \"" FP8Q_EVIDENCE_SCHEMA "\", found \"%s\"",
                          what, fp8q_show(&shown, schema));
+
     FP8Q_TRY(copy_string(fp8q_json_get(root, "kind"), &e->kind, err));
     FP8Q_TRY(copy_string(fp8q_json_get(root, "stack"), &e->stack, err));
     FP8Q_TRY(copy_string(fp8q_json_get(root, "tool"), &e->tool, err));
+    FP8Q_TRY(copy_string(fp8q_json_get(root, "rounding"), &e->rounding, err));
+    FP8Q_TRY(copy_string(fp8q_json_get(root, "config_differences"), &e->config_differences, err));
     if (!e->kind)
         return bad_member(what, "kind", "a string", err);
     if (!fp8q_time_parse(fp8q_json_string(fp8q_json_get(root, "created"), ""), &e->created))
         return bad_member(what, "created", "a time as in RFC 3339", err);
+
     FP8Q_TRY(read_fingerprint(root, "fingerprints.source", what, &e->source, err));
     FP8Q_TRY(read_fingerprint(root, "fingerprints.output", what, &e->output, err));
     FP8Q_TRY(read_fingerprint(root, "fingerprints.inputs", what, &e->inputs, err));
+    FP8Q_TRY(read_fingerprint(root, "fingerprints.config", what, &e->config, err));
     e->has_eval = strcmp(e->kind, "eval") == 0;
     return e->has_eval ? read_eval(&e->eval, root, what, err) : FP8Q_OK;
 }
@@ -145,10 +250,12 @@ int fp8q_evidence_parse(const char *text, size_t len, const char *what,
     struct fp8q_json *root;
     *evidence_out = (struct fp8q_evidence){0};
     FP8Q_TRY(fp8q_json_parse(text, len, 0, what, &root, err));
+
     evidence_out->path = strdup(what);
     int status =
         evidence_out->path ? read_root(evidence_out, root, what, err) : fp8q_fail_nomem(err);
     fp8q_json_free(root);
+
     if (status != FP8Q_OK)
         fp8q_evidence_reset(evidence_out);
     return status;
@@ -160,6 +267,7 @@ int fp8q_evidence_read(const char *path, struct fp8q_evidence *evidence_out, str
     size_t len;
     *evidence_out = (struct fp8q_evidence){0};
     FP8Q_TRY(fp8q_read_file(path, MAX_FILE_BYTES, &text, &len, err));
+
     int status = fp8q_evidence_parse(text, len, path, evidence_out, err);
     free(text);
     return status;
@@ -171,6 +279,8 @@ void fp8q_evidence_reset(struct fp8q_evidence *evidence)
     free(evidence->kind);
     free(evidence->stack);
     free(evidence->tool);
+    free(evidence->rounding);
+    free(evidence->config_differences);
     free(evidence->eval.samples);
     *evidence = (struct fp8q_evidence){0};
 }
@@ -184,6 +294,17 @@ static void write_fingerprint(struct fp8q_jsonw *w, const char *key, struct fp8q
     fp8q_jsonw_string(w, key, f.known ? text : NULL);
 }
 
+void fp8q_evidence_write_subject(struct fp8q_jsonw *w, const struct fp8q_evidence *evidence)
+{
+    fp8q_jsonw_open(w, "fingerprints", '{');
+    write_fingerprint(w, "source", evidence->source);
+    write_fingerprint(w, "output", evidence->output);
+    write_fingerprint(w, "config", evidence->config);
+    write_fingerprint(w, "inputs", evidence->inputs);
+    fp8q_jsonw_close(w, '}');
+    fp8q_jsonw_string(w, "rounding", evidence->rounding);
+}
+
 void fp8q_evidence_write(struct fp8q_jsonw *w, const struct fp8q_evidence *evidence)
 {
     char created[FP8Q_TIME_TEXT];
@@ -193,9 +314,5 @@ void fp8q_evidence_write(struct fp8q_jsonw *w, const struct fp8q_evidence *evide
     fp8q_jsonw_string(w, "created", created);
     fp8q_jsonw_string(w, "tool", evidence->tool);
     fp8q_jsonw_string(w, "stack", evidence->stack);
-    fp8q_jsonw_open(w, "fingerprints", '{');
-    write_fingerprint(w, "source", evidence->source);
-    write_fingerprint(w, "output", evidence->output);
-    write_fingerprint(w, "inputs", evidence->inputs);
-    fp8q_jsonw_close(w, '}');
+    fp8q_evidence_write_subject(w, evidence);
 }

@@ -21,35 +21,45 @@ struct fp8q_fingerprint {
 /* One sample of an eval; no tokens: none of it was scored.  */
 struct fp8q_evidence_sample {
     uint64_t tokens;
-    double kld; /* mean over its tokens */
+    double kld, top1; /* means over its tokens; @top1 NAN: not noted */
 };
 
-/* What one eval run found, as far as gate asks; NAN: not measured.  Means are over scored tokens,
- * KLD in nats.  */
+/* Figures of one comparison; NAN: not measured.  Means are over scored tokens, KLD in nats.  Errors
+ * have samples as units.  */
+struct fp8q_evidence_row {
+    double kld, kld_se;
+    double top1, top1_se; /* 0..1 */
+    double dln, dln_se;   /* change of ln PPL */
+};
+
+/* What one eval run found, as far as gate asks.  */
 struct fp8q_evidence_eval {
-    char acts[16]; /* how activations were treated: "dynamic" (as served), "none" (weight-only), ...
-                    */
+    char acts[16]; /* how activations were treated: "served", "none" (weight-only), ... */
     uint64_t tokens;
-    double kld, kld_se; /* error with samples as units, or tokens where there is one sample */
-    double top1;        /* 0..1 */
-    double ppl_source, ppl_output, delta_ln_ppl;
-    double floor_kld;   /* what quantizing activations alone costs (eval --decompose) */
-    double weights_kld; /* what the weights alone cost */
-    double requant_kld; /* with scales requantized to powers of two (eval --requant-ue8m0) */
-    struct fp8q_evidence_sample *samples; /* owned; may be NULL */
-    size_t n_samples;
+    struct fp8q_evidence_row output;
+    struct fp8q_evidence_row floor;       /* activations alone (eval --decompose) */
+    struct fp8q_evidence_row requant;     /* scales made powers of two (eval --requant-ue8m0) */
+    struct fp8q_evidence_sample *samples; /* of the output; owned; may be NULL */
+    size_t n_samples, n_scored;           /* all, and those with tokens */
 };
 
 struct fp8q_evidence {
-    char *path, *kind, *stack, *tool; /* owned; @stack and @tool may be NULL */
-    int64_t created;                  /* seconds since 1970, UTC */
+    char *path, *kind;        /* owned */
+    char *stack, *tool;       /* owned; may be NULL */
+    char *rounding;           /* of the output, as its manifest says; owned; NULL: not known */
+    char *config_differences; /* what the output computes otherwise than the source; NULL: none */
+    int64_t created;          /* seconds since 1970, UTC */
     struct fp8q_fingerprint source, output, inputs;
-    bool has_eval; /* kind "eval" */
+    struct fp8q_fingerprint config; /* of the output: fp8q_network_fingerprint() */
+    bool has_eval;                  /* kind "eval" */
     struct fp8q_evidence_eval eval;
 };
 
+/* What plain rounding is called in @rounding.  */
+#define FP8Q_PLAIN_ROUNDING "nearest-even"
+
 /* Reads and checks a file.  FP8Q_E_FORMAT: not JSON, another schema or version, a figure out of its
- * range, zero tokens.  On failure *@evidence_out is zeroed; else fp8q_evidence_reset().  */
+ * range, zero tokens, figures that contradict the samples of the same file.  On failure *@evidence_out is zeroed; else fp8q_evidence_reset().  */
 int fp8q_evidence_read(const char *path, struct fp8q_evidence *evidence_out,
                        struct fp8q_error *err);
 /* The same from memory; this is the fuzz target.  */
@@ -61,5 +71,12 @@ void fp8q_evidence_reset(struct fp8q_evidence *evidence);
  * into the open object of @w.  The caller adds the results: readers skip members that they do not
  * know.  */
 void fp8q_evidence_write(struct fp8q_jsonw *w, const struct fp8q_evidence *evidence);
+/* The part of it that names the bytes: "fingerprints" and "rounding".  */
+void fp8q_evidence_write_subject(struct fp8q_jsonw *w, const struct fp8q_evidence *evidence);
+
+/* CRC-32 of what a config.json says of the network: all members but those that change no result
+ * (quantization_config, dtypes, versions, names) and those that are null; order and white space do
+ * not matter.  NULL: not known.  */
+struct fp8q_fingerprint fp8q_network_fingerprint(const struct fp8q_json *config);
 
 #endif

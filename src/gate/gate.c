@@ -5,6 +5,7 @@
 #include "gate/gate.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "gate/internal.h"
 
@@ -36,21 +37,46 @@ int fp8q_verdict_status(enum fp8q_verdict verdict)
 
 /* ---- tier 0 -------------------------------------------------------------------------------- */
 
+static int add(struct fp8q_gate *gate, enum fp8q_verdict verdict, struct fp8q_error *err,
+               const char *id, const char *message)
+{
+    return fp8q_gate_add(gate, fp8q_gate_check_of(0, verdict), err, id, "%s", message);
+}
+
+/* What is not there: missing where the policy demands it.  */
+static enum fp8q_verdict absent(bool required)
+{
+    return required ? FP8Q_VERDICT_MISSING : FP8Q_VERDICT_SKIPPED;
+}
+
 static int check_verify(struct fp8q_gate *gate, const struct fp8q_gate_request *r,
                         struct fp8q_error *err)
 {
     const struct fp8q_gate_facts *f = &r->facts;
+    const char *proved = f->is_planned ? "every byte as planned"
+                                       : "the structure is sound; without manifest and --source "
+                                         "no value can be checked";
+
     if (!f->verify_ran)
-        return fp8q_gate_add(gate,
-                             fp8q_gate_check_of(0, r->policy->verify_required
-                                                       ? FP8Q_VERDICT_MISSING
-                                                       : FP8Q_VERDICT_SKIPPED),
-                             err, "verify", "the checkpoint was not verified");
+        return add(gate, absent(r->policy->verify_required), err, "verify",
+                   "the checkpoint was not verified");
     if (f->verify_status != FP8Q_OK)
-        return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_FAIL), err, "verify", "%s",
-                             f->verify_message ? f->verify_message : "verify found differences");
-    return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_PASS), err, "verify",
-                         "every byte as planned");
+        return add(gate, FP8Q_VERDICT_FAIL, err, "verify",
+                   f->verify_message ? f->verify_message : "verify found differences");
+    if (f->verify_warning)
+        return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_PASS), err, "verify",
+                             "%s; warning: %s", proved, f->verify_warning);
+    return add(gate, FP8Q_VERDICT_PASS, err, "verify", proved);
+}
+
+/* Only where it differs is there something to say.  */
+static int check_config(struct fp8q_gate *gate, const struct fp8q_gate_request *r,
+                        struct fp8q_error *err)
+{
+    if (!r->facts.source_config_differs)
+        return FP8Q_OK;
+    return add(gate, FP8Q_VERDICT_FAIL, err, "config",
+               "config.json describes another network than that of the source");
 }
 
 static int check_lock(struct fp8q_gate *gate, const struct fp8q_gate_request *r,
@@ -58,11 +84,10 @@ static int check_lock(struct fp8q_gate *gate, const struct fp8q_gate_request *r,
 {
     const struct fp8q_gate_facts *f = &r->facts;
     struct fp8q_shown shown;
+
     if (!f->lock_given)
-        return fp8q_gate_add(gate,
-                             fp8q_gate_check_of(0, r->policy->lock_required ? FP8Q_VERDICT_MISSING
-                                                                            : FP8Q_VERDICT_SKIPPED),
-                             err, "lock", "no lock file was given (--lock)");
+        return add(gate, absent(r->policy->lock_required), err, "lock",
+                   "no lock file was given (--lock)");
     if (f->n_widened > 0)
         return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_WIDENED), err, "lock",
                              "%zu quantized tensor%s beyond the lock, the first is \"%s\"",
@@ -77,32 +102,43 @@ static int check_fallback(struct fp8q_gate *gate, const struct fp8q_gate_request
                           struct fp8q_error *err)
 {
     const struct fp8q_gate_facts *f = &r->facts;
-    if (!f->fallback_given) {
-        if (!r->policy->fallback_required)
-            return FP8Q_OK;
-        return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_MISSING), err, "fallback",
-                             "the policy requires the source or a dequantized copy (--source)");
-    }
+    bool required = r->policy->fallback_required;
+
+    if (!f->fallback_given && !required)
+        return FP8Q_OK;
+    if (!f->fallback_given)
+        return add(gate, FP8Q_VERDICT_MISSING, err, "fallback",
+                   "the policy requires the source or a dequantized copy (--source)");
     if (f->fallback_matches)
-        return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_PASS), err, "fallback",
-                             "the source exists and is the one that the checkpoint was made of");
-    return fp8q_gate_add(gate,
-                         fp8q_gate_check_of(0, r->policy->fallback_required ? FP8Q_VERDICT_FAIL
-                                                                            : FP8Q_VERDICT_FOREIGN),
-                         err, "fallback",
-                         "what --source names is not what the checkpoint was made of");
+        return add(gate, FP8Q_VERDICT_PASS, err, "fallback",
+                   "the source exists and is the one that the checkpoint was made of");
+    return add(gate, required ? FP8Q_VERDICT_FAIL : FP8Q_VERDICT_FOREIGN, err, "fallback",
+               "what --source names is not what the checkpoint was made of");
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
+
+/* A policy that asks for nothing passes nothing.  */
+static int check_any(struct fp8q_gate *gate, struct fp8q_error *err)
+{
+    for (size_t i = 0; i < gate->n_checks; i++)
+        if (gate->checks[i].verdict != FP8Q_VERDICT_SKIPPED &&
+            strcmp(gate->checks[i].id, "fallback") != 0)
+            return FP8Q_OK;
+    return add(gate, FP8Q_VERDICT_MISSING, err, "gate",
+               "nothing was judged: the policy requires nothing and nothing was given");
+}
 
 static int run(struct fp8q_gate *gate, const struct fp8q_gate_request *request,
                struct fp8q_error *err)
 {
     FP8Q_TRY(check_verify(gate, request, err));
+    FP8Q_TRY(check_config(gate, request, err));
     FP8Q_TRY(check_lock(gate, request, err));
     FP8Q_TRY(check_fallback(gate, request, err));
     FP8Q_TRY(fp8q_gate_eval(gate, request, err));
-    return fp8q_gate_tasks(gate, request, err);
+    FP8Q_TRY(fp8q_gate_tasks(gate, request, err));
+    return check_any(gate, err);
 }
 
 int fp8q_gate(const struct fp8q_gate_request *request, struct fp8q_gate *gate_out,

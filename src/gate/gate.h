@@ -44,12 +44,16 @@ struct fp8q_gate_facts {
     int verify_status; /* of fp8q_verify(): 0 or FP8Q_E_MISMATCH; other failures end the command */
     bool verify_ran;
     const char *verify_message; /* NULL if it passed */
+    const char *verify_warning; /* the first warning of it; NULL: none */
     bool lock_given;
     size_t n_widened, n_narrowed;
     const char *first_widened; /* a name quantized beyond the lock */
 
     struct fp8q_fingerprint output; /* of the checkpoint that is judged */
+    struct fp8q_fingerprint config; /* of its config.json; not known: it has none */
     struct fp8q_fingerprint source; /* as its manifest names it, or of --source */
+    bool source_config_differs;     /* the source's config.json describes another network */
+    bool is_planned;                /* verify had a manifest or the source to compare with */
     /* The source or a dequantized copy, where a fallback was looked for.  */
     bool fallback_given, fallback_matches;
 };
@@ -57,6 +61,7 @@ struct fp8q_gate_facts {
 struct fp8q_gate_task {
     const char *name;
     const struct fp8q_task_result *base, *quant;
+    bool names_metric; /* its check is called after the metric too: not the task's first one */
 };
 
 struct fp8q_gate_request {

@@ -28,15 +28,19 @@ static double position_kld(const struct fp8q_task_result *base,
                            const struct fp8q_logprob_position *q)
 {
     double kld = 0, p_rest = 1, q_rest = 1;
+
     for (size_t i = 0; i < p->count; i++) {
         const struct fp8q_logprob *own = &base->top[p->first + i];
         const struct fp8q_logprob *other = find_token(quant, q, own->token);
         if (!other || find_token(base, p, own->token) != own)
-            continue;
+            continue; /* not in both lists, or listed twice: into the bucket */
+
         kld += exp(own->value) * (own->value - other->value);
         p_rest -= exp(own->value);
         q_rest -= exp(other->value);
     }
+
+    /* Both sums may pass 1 by rounding.  */
     if (p_rest > 1e-9 && q_rest > 1e-9)
         kld += p_rest * log(p_rest / q_rest);
     return kld > 0 ? kld : 0;
@@ -45,6 +49,7 @@ static double position_kld(const struct fp8q_task_result *base,
 static int64_t first_choice(const struct fp8q_task_result *r, const struct fp8q_logprob_position *p)
 {
     const struct fp8q_logprob *best = NULL;
+
     for (size_t i = 0; i < p->count; i++)
         if (!best || r->top[p->first + i].value > best->value)
             best = &r->top[p->first + i];
@@ -63,10 +68,12 @@ static bool collect_positions(const struct fp8q_task_result *base,
     for (size_t item = 0; item < base->n_items; item++) {
         if (base->position_starts[item + 1] != quant->position_starts[item + 1])
             return false;
+
         for (size_t i = base->position_starts[item]; i < base->position_starts[item + 1]; i++) {
             const struct fp8q_logprob_position *p = &base->positions[i], *q = &quant->positions[i];
             if (p->token != q->token)
                 return false;
+
             v->loss[i] = p->value - q->value;
             v->kld[i] = position_kld(base, p, quant, q);
             v->prompt[i] = item;
@@ -76,40 +83,89 @@ static bool collect_positions(const struct fp8q_task_result *base,
     return true;
 }
 
-static int add_serving_limit(const struct fp8q_task_check *c, const char *suffix, const char *what,
-                             const double *values, const uint64_t *prompts, size_t n, double limit)
+/* The largest that one more prompt could be expected to show, going by those seen.  */
+static double prompt_range(const double *values, const uint64_t *prompts, size_t n)
 {
-    struct fp8q_interval interval;
+    double range = 0;
+
+    for (size_t i = 0, first; i < n;) {
+        double sum = 0;
+        for (first = i; i < n && prompts[i] == prompts[first]; i++)
+            sum += values[i];
+        range = fmax(range, fabs(sum) / (double)(i - first));
+    }
+    return range;
+}
+
+/* What is held against one limit.  */
+struct serving_limit {
+    const char *suffix, *what;
+    const double *values; /* by position */
+    double limit;         /* NAN: none */
+};
+
+static int add_serving_limit(const struct fp8q_task_check *c, const struct logprob_values *v,
+                             const struct serving_limit *l)
+{
+    const struct fp8q_bootstrap how = {c->policy->seed, (uint32_t)c->policy->resamples, c->tail};
+    size_t n = c->task->base->n_positions, n_prompts;
+    const struct fp8q_clustered values = {l->values, v->prompt, n};
+    struct fp8q_interval i;
     char message[300];
-    size_t n_clusters;
-    FP8Q_TRY(fp8q_bootstrap_mean(values, prompts, n, c->policy->seed,
-                                 (uint32_t)c->policy->resamples, c->tail, &interval, &n_clusters,
-                                 c->err));
-    struct fp8q_gate_check check =
-        isnan(limit)
-            ? fp8q_gate_check_of(2, FP8Q_VERDICT_SKIPPED)
-            : fp8q_gate_check_limit(2, interval.estimate, interval.low, interval.high, n, limit);
-    check.method = "bootstrap, by prompt";
-    snprintf(message, sizeof(message), "%s %.5g [%.5g, %.5g] over %zu positions of %zu prompts%s",
-             what, interval.estimate, interval.low, interval.high, n, n_clusters,
-             isnan(limit) ? "; the policy sets no limit" : "");
-    return fp8q_task_check_add(c, check, suffix, message);
+
+    FP8Q_TRY(fp8q_mean_bounds(&values, &how, prompt_range(l->values, v->prompt, n), &i, &n_prompts,
+                              c->err));
+    snprintf(message, sizeof(message), "%s %.5g [%.5g, %.5g] over %zu positions of %zu prompt%s%s",
+             l->what, i.estimate, i.low, i.high, n, n_prompts, n_prompts == 1 ? "" : "s",
+             isnan(l->limit) ? "; the policy sets no limit" : "");
+
+    struct fp8q_gate_check check = fp8q_gate_check_of(2, FP8Q_VERDICT_SKIPPED);
+    if (!isnan(l->limit))
+        check = fp8q_gate_check_limit(2, i.estimate, i.low, i.high, n_prompts, l->limit);
+    check.n = n;
+    check.method = "bootstrap and t, by prompt";
+    if (check.verdict == FP8Q_VERDICT_PASS && n_prompts < c->policy->min_items) {
+        check.verdict = FP8Q_VERDICT_INCONCLUSIVE;
+        check.n_needed = c->policy->min_items;
+    }
+    return fp8q_task_check_add(c, check, l->suffix, message);
+}
+
+/* Other weights cannot give the same bits at every position.  */
+static bool are_identical(const struct fp8q_task_result *a, const struct fp8q_task_result *b)
+{
+    for (size_t i = 0; i < a->n_positions; i++)
+        if (a->positions[i].value < b->positions[i].value ||
+            a->positions[i].value > b->positions[i].value)
+            return false;
+    return true;
 }
 
 static int judge_logprobs(const struct fp8q_task_check *c, struct logprob_values *v)
 {
     const struct fp8q_task_result *base = c->task->base, *quant = c->task->quant;
-    size_t n = base->n_positions;
+    const struct fp8q_policy *p = c->policy;
     char message[120];
+
     if (!collect_positions(base, quant, v))
         return fp8q_task_check_verdict(c, FP8Q_VERDICT_FOREIGN,
                                        "the two runs are of different prompts");
-    FP8Q_TRY(add_serving_limit(c, ".nll", "rise of the NLL", v->loss, v->prompt, n,
-                               c->policy->delta_nll_max));
-    FP8Q_TRY(add_serving_limit(c, ".kld", "KLD (top tokens, a lower bound)", v->kld, v->prompt, n,
-                               c->policy->serving_kld_max));
+    if (are_identical(base, quant))
+        return fp8q_task_check_verdict(c, FP8Q_VERDICT_FOREIGN,
+                                       "both runs have the same log-probabilities at every "
+                                       "position: they are of the same weights");
+    if (isnan(p->delta_nll_max) && isnan(p->serving_kld_max))
+        return fp8q_task_check_verdict(c, FP8Q_VERDICT_MISSING,
+                                       "the policy sets no limit for log-probabilities (serving)");
+
+    const struct serving_limit nll = {".nll", "rise of the NLL", v->loss, p->delta_nll_max};
+    const struct serving_limit kld = {".kld", "KLD (top tokens, a lower bound)", v->kld,
+                                      p->serving_kld_max};
+    FP8Q_TRY(add_serving_limit(c, v, &nll));
+    FP8Q_TRY(add_serving_limit(c, v, &kld));
+
     snprintf(message, sizeof(message), "the first choice is the same at %.2f %% of positions",
-             100 * (double)v->same_choice / (double)n);
+             100 * (double)v->same_choice / (double)base->n_positions);
     return fp8q_task_check_add(c, fp8q_gate_check_of(2, FP8Q_VERDICT_SKIPPED), ".top1", message);
 }
 
@@ -119,10 +175,12 @@ int fp8q_task_check_logprobs(const struct fp8q_task_check *c)
     if (c->task->base->n_items != c->task->quant->n_items || n != c->task->quant->n_positions)
         return fp8q_task_check_verdict(c, FP8Q_VERDICT_FOREIGN,
                                        "the two runs are of different prompts");
+
     struct logprob_values v = {.loss = fp8q_array(n, sizeof(double)),
                                .kld = fp8q_array(n, sizeof(double)),
                                .prompt = fp8q_array(n, sizeof(uint64_t))};
     int status = v.loss && v.kld && v.prompt ? judge_logprobs(c, &v) : fp8q_fail_nomem(c->err);
+
     free(v.loss);
     free(v.kld);
     free(v.prompt);

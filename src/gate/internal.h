@@ -15,7 +15,7 @@ int fp8q_gate_add(struct fp8q_gate *gate, struct fp8q_gate_check check, struct f
 /* A check without figures.  */
 struct fp8q_gate_check fp8q_gate_check_of(unsigned tier, enum fp8q_verdict verdict);
 /* Verdict of an interval against an upper limit; sets observed, limit, low, high and n_needed.
- * Without an interval (NAN bounds) the estimate decides.  */
+ * Without an interval (NAN bounds) it is inconclusive.  */
 struct fp8q_gate_check fp8q_gate_check_limit(unsigned tier, double estimate, double low,
                                              double high, uint64_t n, double limit);
 
@@ -49,6 +49,10 @@ struct fp8q_task_reader {
 };
 int fp8q_task_add(struct fp8q_task_reader *r, const char *id, double score, const char *cluster,
                   uint64_t hash);
+/* Notes that the file has @metric, and that it is the one read if it is the first.  */
+int fp8q_task_add_metric(struct fp8q_task_reader *r, const char *metric);
+/* By the name of a well-known metric ("acc,none", "wer").  */
+enum fp8q_direction fp8q_metric_direction(const char *metric);
 /* Number or boolean; false for anything else.  */
 bool fp8q_task_score(const struct fp8q_json *value, double *out);
 /* Text of an id, which may be a string or a number; @buf has room for 32.  NULL: neither.  */

@@ -53,6 +53,7 @@ static const struct member members[] = {
     {"eval", "delta_ln_ppl_max", KIND_LIMIT, AT(delta_ln_ppl_max), 0, 1e6, NONE},
     {"eval", "min_tokens", KIND_UINT, AT(min_tokens), 0, 1e15, 2000},
     {"eval", "inputs", KIND_CRC, AT(inputs), 0, 0, 0},
+    {"eval", "acts", KIND_TEXT, AT(acts), 0, 0, 0},
     {"tasks", "required", KIND_NAMES, AT(required_tasks), 0, 0, 0},
     {"tasks", "margin", KIND_LIMIT, AT(margin), 0, 1e6, 0.02},
     {"tasks", "recovery", KIND_LIMIT, AT(recovery), 0, 1, NONE},
@@ -84,6 +85,7 @@ static int read_limit(const struct fp8q_json *value, const char *what, const cha
                       const char *key, double low, double high, double *out, struct fp8q_error *err)
 {
     char expected[80];
+
     *out = fp8q_json_number(value, NONE);
     if (fp8q_json_is_null(value) || (*out >= low && *out <= high))
         return FP8Q_OK;
@@ -96,6 +98,7 @@ static int read_names(struct fp8q_policy *policy, const struct fp8q_json *list, 
 {
     if (!fp8q_json_is_array(list))
         return bad_value(what, m->section, m->key, "an array of names", err);
+
     policy->required_tasks = fp8q_array(fp8q_json_count(list), sizeof(char *));
     if (!policy->required_tasks)
         return fp8q_fail_nomem(err);
@@ -103,6 +106,7 @@ static int read_names(struct fp8q_policy *policy, const struct fp8q_json *list, 
         const char *name = fp8q_json_string(item, NULL);
         if (!name || !*name)
             return bad_value(what, m->section, m->key, "an array of names", err);
+
         char *copy = strdup(name);
         if (!copy)
             return fp8q_fail_nomem(err);
@@ -138,6 +142,7 @@ static int read_member(struct fp8q_policy *policy, const struct member *m,
                        const struct fp8q_json *value, const char *what, struct fp8q_error *err)
 {
     uint64_t number;
+
     switch (m->kind) {
     case KIND_BOOL:
         if (fp8q_json_bool(value, true) != fp8q_json_bool(value, false))
@@ -165,30 +170,44 @@ static int read_member(struct fp8q_policy *policy, const struct member *m,
     return FP8Q_OK;
 }
 
+static int read_task_member(struct fp8q_task_policy *task, const struct fp8q_json *m,
+                            const char *what, struct fp8q_error *err)
+{
+    const char *key = fp8q_json_key(m);
+
+    if (strcmp(key, "margin") == 0)
+        return read_limit(m, what, task->name, key, 0, 1e6, &task->margin, err);
+    if (strcmp(key, "recovery") == 0)
+        return read_limit(m, what, task->name, key, 0, 1, &task->recovery, err);
+
+    if (strcmp(key, "lower_is_better") == 0) {
+        bool yes = fp8q_json_bool(m, false);
+        if (fp8q_json_is_null(m))
+            return FP8Q_OK;
+        if (yes != fp8q_json_bool(m, true))
+            return bad_value(what, task->name, key, "true, false or null", err);
+        task->direction = yes ? FP8Q_DIRECTION_LOWER : FP8Q_DIRECTION_HIGHER;
+        return FP8Q_OK;
+    }
+
+    if (strcmp(key, "metric") == 0) {
+        const char *metric = fp8q_json_string(m, "");
+        if (!*metric)
+            return bad_value(what, task->name, key, "the name of a metric", err);
+        task->metric = strdup(metric);
+        return task->metric ? FP8Q_OK : fp8q_fail_nomem(err);
+    }
+    return bad_value(what, task->name, key, "one of margin, recovery, metric, lower_is_better",
+                     err);
+}
+
 static int read_task(struct fp8q_task_policy *task, const struct fp8q_json *object,
                      const char *what, struct fp8q_error *err)
 {
-    const char *section = "tasks.per_task", *name = fp8q_json_key(object);
     if (!fp8q_json_is_object(object))
-        return bad_value(what, section, name, "an object", err);
-    for (const struct fp8q_json *m = fp8q_json_first(object); m; m = fp8q_json_next(m)) {
-        const char *key = fp8q_json_key(m);
-        if (strcmp(key, "margin") == 0) {
-            FP8Q_TRY(read_limit(m, what, name, key, 0, 1e6, &task->margin, err));
-        } else if (strcmp(key, "recovery") == 0) {
-            FP8Q_TRY(read_limit(m, what, name, key, 0, 1, &task->recovery, err));
-        } else if (strcmp(key, "lower_is_better") == 0 &&
-                   fp8q_json_bool(m, true) == fp8q_json_bool(m, false)) {
-            task->lower_is_better = fp8q_json_bool(m, false);
-        } else if (strcmp(key, "metric") == 0 && fp8q_json_string(m, NULL)) {
-            task->metric = strdup(fp8q_json_string(m, NULL));
-            if (!task->metric)
-                return fp8q_fail_nomem(err);
-        } else {
-            return bad_value(what, name, key, "one of margin, recovery, metric, lower_is_better",
-                             err);
-        }
-    }
+        return bad_value(what, "tasks.per_task", task->name, "an object", err);
+    for (const struct fp8q_json *m = fp8q_json_first(object); m; m = fp8q_json_next(m))
+        FP8Q_TRY(read_task_member(task, m, what, err));
     return FP8Q_OK;
 }
 
@@ -197,11 +216,13 @@ static int read_tasks(struct fp8q_policy *policy, const struct fp8q_json *object
 {
     if (!fp8q_json_is_object(object))
         return bad_value(what, "tasks", "per_task", "an object", err);
+
     policy->tasks = fp8q_array(fp8q_json_count(object), sizeof(*policy->tasks));
     if (!policy->tasks)
         return fp8q_fail_nomem(err);
     for (const struct fp8q_json *m = fp8q_json_first(object); m; m = fp8q_json_next(m)) {
         struct fp8q_task_policy *task = &policy->tasks[policy->n_tasks++];
+
         *task = (struct fp8q_task_policy){
             .name = strdup(fp8q_json_key(m)), .margin = NONE, .recovery = NONE};
         if (!task->name)
@@ -237,6 +258,7 @@ static int read_object(struct fp8q_policy *policy, const char *section,
          value = fp8q_json_next(value)) {
         const char *key = fp8q_json_key(value);
         const struct member *m = find_member(section, key);
+
         if (m)
             FP8Q_TRY(read_member(policy, m, value, what, err));
         else if (section && strcmp(section, "tasks") == 0 && strcmp(key, "per_task") == 0)
@@ -253,6 +275,7 @@ static int read_object(struct fp8q_policy *policy, const char *section,
 void fp8q_policy_default(struct fp8q_policy *policy_out)
 {
     *policy_out = (struct fp8q_policy){0};
+
     for (size_t i = 0; i < N_MEMBERS; i++) {
         const struct member *m = &members[i];
         if (m->kind == KIND_BOOL)
@@ -312,6 +335,7 @@ void fp8q_policy_reset(struct fp8q_policy *policy)
     free(policy->required_tasks);
     free(policy->tasks);
     free(policy->stack);
+    free(policy->acts);
     *policy = (struct fp8q_policy){0};
 }
 
@@ -325,11 +349,20 @@ const struct fp8q_task_policy *fp8q_policy_task(const struct fp8q_policy *policy
 
 /* ---- printing ------------------------------------------------------------------------------ */
 
+/* A text that is not set is null, but for the one that has a default.  */
+static const char *text_of(const struct fp8q_policy *policy, const struct member *m)
+{
+    if (m->offset == AT(acts) && !policy->acts)
+        return FP8Q_POLICY_ACTS;
+    return m->offset == AT(acts) ? policy->acts : policy->stack;
+}
+
 static void write_member(struct fp8q_jsonw *w, const struct fp8q_policy *policy,
                          const struct member *m)
 {
     const char *at = (const char *)policy + m->offset;
     char hex[16];
+
     switch (m->kind) {
     case KIND_BOOL:
         fp8q_jsonw_bool(w, m->key, *(const bool *)at);
@@ -341,7 +374,7 @@ static void write_member(struct fp8q_jsonw *w, const struct fp8q_policy *policy,
         fp8q_jsonw_number(w, m->key, *(const double *)(const void *)at);
         break;
     case KIND_TEXT:
-        fp8q_jsonw_string(w, m->key, policy->stack);
+        fp8q_jsonw_string(w, m->key, text_of(policy, m));
         break;
     case KIND_CRC:
         snprintf(hex, sizeof(hex), "%08x", (unsigned)policy->inputs.crc32);
@@ -366,7 +399,10 @@ static void write_tasks(struct fp8q_jsonw *w, const struct fp8q_policy *policy)
         fp8q_jsonw_number(w, "recovery", t->recovery);
         if (t->metric)
             fp8q_jsonw_string(w, "metric", t->metric);
-        fp8q_jsonw_bool(w, "lower_is_better", t->lower_is_better);
+        if (t->direction == FP8Q_DIRECTION_UNKNOWN)
+            fp8q_jsonw_string(w, "lower_is_better", NULL);
+        else
+            fp8q_jsonw_bool(w, "lower_is_better", t->direction == FP8Q_DIRECTION_LOWER);
         fp8q_jsonw_close(w, '}');
     }
     fp8q_jsonw_close(w, '}');
@@ -375,12 +411,15 @@ static void write_tasks(struct fp8q_jsonw *w, const struct fp8q_policy *policy)
 void fp8q_policy_write(struct fp8q_jsonw *w, const struct fp8q_policy *policy)
 {
     const char *open = NULL;
+
+    /* Members of a section stand together in the table, so it opens with its first one.  */
     fp8q_jsonw_string(w, "schema", FP8Q_POLICY_SCHEMA);
     for (size_t i = 0; i < N_MEMBERS; i++) {
         const char *section = members[i].section;
         if (section && (!open || strcmp(open, section) != 0))
             fp8q_jsonw_open(w, section, '{');
         open = section;
+
         write_member(w, policy, &members[i]);
         if (open && (i + 1 == N_MEMBERS || strcmp(open, members[i + 1].section) != 0)) {
             if (strcmp(open, "tasks") == 0)

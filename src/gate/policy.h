@@ -9,14 +9,16 @@
 #define FP8Q_POLICY_H
 
 #include "gate/evidence.h"
+#include "gate/tasks.h"
 
 #define FP8Q_POLICY_SCHEMA "fp8q-policy/1"
+#define FP8Q_POLICY_ACTS "served"
 
 /* What holds for one task only.  NAN and NULL: as for all tasks.  */
 struct fp8q_task_policy {
     char *name, *metric;
     double margin, recovery;
-    bool lower_is_better;
+    enum fp8q_direction direction; /* unknown: as the results say */
 };
 
 /* A limit of NAN is none.  */
@@ -34,6 +36,7 @@ struct fp8q_policy {
     double top1_min, top1_drop, delta_ln_ppl_max;
     uint64_t min_tokens;
     struct fp8q_fingerprint inputs; /* evidence must be on these inputs */
+    char *acts; /* evidence must treat activations so; NULL: FP8Q_POLICY_ACTS; "any": anyhow */
 
     char **required_tasks; /* T2 */
     size_t n_required_tasks;

@@ -100,6 +100,15 @@ double fp8q_binomial_cdf(uint64_t k, uint64_t n, double p)
     return k >= n ? 1 : fp8q_beta_cdf(1 - p, (double)(n - k), (double)k + 1);
 }
 
+double fp8q_t_bound(double tail, double df)
+{
+    if (df > 1e7) /* the beta function loses digits, and there is no difference */
+        return -fp8q_normal_quantile(tail);
+
+    double x = fp8q_beta_quantile(2 * tail, df / 2, 0.5);
+    return sqrt(df * (1 - x) / x);
+}
+
 /* ---- proportions --------------------------------------------------------------------------- */
 
 struct fp8q_interval fp8q_proportion(uint64_t k, uint64_t n, double tail)
@@ -286,34 +295,99 @@ static double quantile_of_sorted(const double *sorted, size_t n, double p)
     return sorted[i] + (next - sorted[i]) * (at - (double)i);
 }
 
-int fp8q_bootstrap_mean(const double *values, const uint64_t *clusters, size_t n, uint64_t seed,
-                        uint32_t resamples, double tail, struct fp8q_interval *interval_out,
-                        size_t *n_clusters_out, struct fp8q_error *err)
+static void bootstrap(const struct cluster *items, size_t count, const struct fp8q_bootstrap *how,
+                      double *means, struct fp8q_interval *interval_out)
 {
-    struct cluster *items = fp8q_array(n, sizeof(*items));
-    double *means = fp8q_array(resamples, sizeof(*means)), sum = 0;
-    *interval_out = (struct fp8q_interval){0};
-    *n_clusters_out = 0;
+    uint32_t resamples = how->resamples;
+    uint64_t seed = how->seed;
+
+    if (resamples > 1000 && (uint64_t)resamples * count > MAX_DRAWS)
+        resamples = MAX_DRAWS / count > 1000 ? (uint32_t)(MAX_DRAWS / count) : 1000;
+    for (uint32_t i = 0; i < resamples; i++)
+        means[i] = resampled_mean(items, count, &seed);
+
+    qsort(means, resamples, sizeof(*means), compare_doubles);
+    interval_out->low = quantile_of_sorted(means, resamples, how->tail);
+    interval_out->high = quantile_of_sorted(means, resamples, 1 - how->tail);
+}
+
+/* Upper bound of the mean with one more cluster of average size whose mean is @worst: linearized
+ * (delta method), since clusters differ in size.  */
+static double t_upper(const struct cluster *items, size_t count, double worst, double tail)
+{
+    double n = (double)count, sum = 0, size = 0, squares = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        sum += items[i].sum;
+        size += (double)items[i].count;
+    }
+    double extra = size / n, total = size + extra, mean = (sum + worst * extra) / total;
+
+    for (size_t i = 0; i < count; i++) {
+        double residual = items[i].sum - mean * (double)items[i].count;
+        squares += residual * residual;
+    }
+    squares += (worst - mean) * extra * (worst - mean) * extra;
+
+    return mean + fp8q_t_bound(tail, n - 1) * sqrt(squares * (n + 1) / n) / total;
+}
+
+static void negate(struct cluster *items, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        items[i].sum = -items[i].sum;
+}
+
+/* @range NAN: the bootstrap alone.  */
+static int mean_interval(const struct fp8q_clustered *s, const struct fp8q_bootstrap *how,
+                         double range, struct fp8q_interval *interval_out, size_t *n_clusters_out,
+                         struct fp8q_error *err)
+{
+    struct cluster *items = fp8q_array(s->n, sizeof(*items));
+    double *means = fp8q_array(how->resamples, sizeof(*means)), sum = 0;
     if (!items || !means) {
         free(items);
         free(means);
         return fp8q_fail_nomem(err);
     }
-    for (size_t i = 0; i < n; i++)
-        sum += values[i];
-    size_t count = make_clusters(items, values, clusters, n);
-    if (resamples > 1000 && (uint64_t)resamples * count > MAX_DRAWS)
-        resamples = MAX_DRAWS / count > 1000 ? (uint32_t)(MAX_DRAWS / count) : 1000;
-    for (uint32_t i = 0; i < resamples; i++)
-        means[i] = resampled_mean(items, count, &seed);
-    qsort(means, resamples, sizeof(*means), compare_doubles);
-    *interval_out =
-        (struct fp8q_interval){sum / (double)n, quantile_of_sorted(means, resamples, tail),
-                               quantile_of_sorted(means, resamples, 1 - tail)};
+
+    for (size_t i = 0; i < s->n; i++)
+        sum += s->values[i];
+    size_t count = make_clusters(items, s->values, s->clusters, s->n);
+    interval_out->estimate = sum / (double)s->n;
     *n_clusters_out = count;
+
+    if (isnan(range) || count > 1)
+        bootstrap(items, count, how, means, interval_out);
+    else
+        interval_out->low = interval_out->high = (double)NAN;
+    if (!isnan(range) && count > 1) {
+        interval_out->high = fmax(interval_out->high, t_upper(items, count, range, how->tail));
+        negate(items, count);
+        interval_out->low = fmin(interval_out->low, -t_upper(items, count, range, how->tail));
+    }
+
     free(items);
     free(means);
     return FP8Q_OK;
+}
+
+int fp8q_bootstrap_mean(const struct fp8q_clustered *values, const struct fp8q_bootstrap *how,
+                        struct fp8q_interval *interval_out, size_t *n_clusters_out,
+                        struct fp8q_error *err)
+{
+    *interval_out = (struct fp8q_interval){0};
+    *n_clusters_out = 0;
+    return mean_interval(values, how, (double)NAN, interval_out, n_clusters_out, err);
+}
+
+int fp8q_mean_bounds(const struct fp8q_clustered *values, const struct fp8q_bootstrap *how,
+                     double range, struct fp8q_interval *interval_out, size_t *n_clusters_out,
+                     struct fp8q_error *err)
+{
+    *interval_out = (struct fp8q_interval){0};
+    *n_clusters_out = 0;
+    return mean_interval(values, how, range, interval_out, n_clusters_out, err);
 }
 
 /* ---- ratio and sample size ----------------------------------------------------------------- */

@@ -17,6 +17,9 @@ struct fp8q_interval {
 
 double fp8q_normal_cdf(double z);
 double fp8q_normal_quantile(double p); /* 0 < p < 1 */
+/* The value that Student's t with @df > 0 degrees of freedom exceeds with probability @tail <= 0.5.
+ */
+double fp8q_t_bound(double tail, double df);
 /* Regularised incomplete beta function I_x(a, b), a and b positive, and its inverse in x.  */
 double fp8q_beta_cdf(double x, double a, double b);
 double fp8q_beta_quantile(double p, double a, double b);
@@ -44,13 +47,31 @@ struct fp8q_interval fp8q_unpaired_binary(uint64_t base_k, uint64_t base_n, uint
 struct fp8q_interval fp8q_unpaired_means(double base, double base_se, double quant, double quant_se,
                                          double tail);
 
-/* Mean of @n values whose clusters are drawn with replacement (values of one cluster stay
- * together): percentile interval of @resamples draws of a generator started with @seed.
- * @clusters[i] is any number; equal ones form a cluster; NULL: each value is its own.  n > 0.  More
- * than 10^9 draws become fewer resamples, but at least 1,000.  */
-int fp8q_bootstrap_mean(const double *values, const uint64_t *clusters, size_t n, uint64_t seed,
-                        uint32_t resamples, double tail, struct fp8q_interval *interval_out,
-                        size_t *n_clusters_out, struct fp8q_error *err);
+/* Values of which those of one cluster stay together.  */
+struct fp8q_clustered {
+    const double *values;
+    const uint64_t *clusters; /* any numbers, equal ones form a cluster; NULL: each its own */
+    size_t n;                 /* > 0 */
+};
+struct fp8q_bootstrap {
+    uint64_t seed;
+    uint32_t resamples; /* more than 10^9 draws become fewer, but at least 1,000 */
+    double tail;
+};
+
+/* Mean of values whose clusters are drawn with replacement: percentile interval of the resampled
+ * means, by a generator started with the seed.  */
+int fp8q_bootstrap_mean(const struct fp8q_clustered *values, const struct fp8q_bootstrap *how,
+                        struct fp8q_interval *interval_out, size_t *n_clusters_out,
+                        struct fp8q_error *err);
+
+/* Bounds of a mean that hold with few clusters too: the wider of the bootstrap's and of a t interval
+ * over the clusters and one more that shows the worst, a mean of @range (-@range for the lower
+ * bound).  Without that one, twenty items that all came out equal would bound a loss that one item
+ * in twenty shows at nothing.  NAN bounds for fewer than two clusters.  */
+int fp8q_mean_bounds(const struct fp8q_clustered *values, const struct fp8q_bootstrap *how,
+                     double range, struct fp8q_interval *interval_out, size_t *n_clusters_out,
+                     struct fp8q_error *err);
 
 /* sum(a)/sum(b) over @n samples and its standard error over samples (delta method); NAN for n < 2.
  */

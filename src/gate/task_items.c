@@ -27,7 +27,7 @@ bool fp8q_task_score(const struct fp8q_json *value, double *out)
     *out = fp8q_json_number(value, yes ? 1 : (double)NAN);
     if (isnan(*out) && yes == fp8q_json_bool(value, true))
         *out = 0; /* false */
-    return !isnan(*out);
+    return isfinite(*out);
 }
 
 const char *fp8q_task_id(const struct fp8q_json *value, char *buf)
@@ -53,4 +53,55 @@ int fp8q_task_add(struct fp8q_task_reader *r, const char *id, double score, cons
     result->items[result->n_items++] =
         (struct fp8q_task_item){copy, score, fp8q_task_hash(0, cluster ? cluster : id), hash};
     return FP8Q_OK;
+}
+
+int fp8q_task_add_metric(struct fp8q_task_reader *r, const char *metric)
+{
+    struct fp8q_task_result *result = r->result;
+    for (size_t i = 0; i < result->n_metrics; i++)
+        if (strcmp(result->metrics[i], metric) == 0)
+            return FP8Q_OK;
+
+    FP8Q_TRY(fp8q_grow(&result->metrics, result->n_metrics, &result->metrics_cap,
+                       sizeof(*result->metrics), r->err));
+    char *copy = strdup(metric);
+    if (!copy)
+        return fp8q_fail_nomem(r->err);
+    result->metrics[result->n_metrics++] = copy;
+    return FP8Q_OK;
+}
+
+enum fp8q_direction fp8q_metric_direction(const char *metric)
+{
+    static const char *const higher[] = {
+        "acc",         "accuracy", "acc_norm",   "acc_bytes", "acc_mutual_info",
+        "exact_match", "em",       "f1",         "mcc",       "bleu",
+        "chrf",        "rouge1",   "rouge2",     "rougeL",    "rougeLsum",
+        "success",     "reward",   "sum_reward", "max_reward"};
+    static const char *const lower[] = {"perplexity",
+                                        "word_perplexity",
+                                        "byte_perplexity",
+                                        "bits_per_byte",
+                                        "ppl",
+                                        "nll",
+                                        "loss",
+                                        "ter",
+                                        "wer",
+                                        "cer",
+                                        "mse",
+                                        "mae",
+                                        "rmse",
+                                        "brier_score",
+                                        "error",
+                                        "action_mse",
+                                        "NLL"};
+    size_t len = strcspn(metric, ",");
+
+    for (size_t i = 0; i < sizeof(higher) / sizeof(*higher); i++)
+        if (strlen(higher[i]) == len && strncmp(metric, higher[i], len) == 0)
+            return FP8Q_DIRECTION_HIGHER;
+    for (size_t i = 0; i < sizeof(lower) / sizeof(*lower); i++)
+        if (strlen(lower[i]) == len && strncmp(metric, lower[i], len) == 0)
+            return FP8Q_DIRECTION_LOWER;
+    return strncmp(metric, "pass@", 5) == 0 ? FP8Q_DIRECTION_HIGHER : FP8Q_DIRECTION_UNKNOWN;
 }

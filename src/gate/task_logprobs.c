@@ -50,6 +50,12 @@ static bool is_logprob(double value)
     return value <= 1e-3;
 }
 
+/* What underflowed comes as any huge number; sums of such would be no numbers.  */
+static double bounded(double value)
+{
+    return fmax(value, -1e4);
+}
+
 static int add_top(struct fp8q_task_reader *r, int64_t token, double value)
 {
     struct fp8q_task_result *result = r->result;
@@ -57,8 +63,9 @@ static int add_top(struct fp8q_task_reader *r, int64_t token, double value)
         return bad_line(r, "log-probabilities, which are at most 0");
     if (result->positions[result->n_positions - 1].count == MAX_TOP)
         return bad_line(r, "at most 4096 tokens at a position");
+
     FP8Q_TRY(fp8q_grow(&result->top, result->n_top, &r->top_cap, sizeof(*result->top), r->err));
-    result->top[result->n_top++] = (struct fp8q_logprob){token, value};
+    result->top[result->n_top++] = (struct fp8q_logprob){token, bounded(value)};
     result->positions[result->n_positions - 1].count++;
     return FP8Q_OK;
 }
@@ -77,6 +84,7 @@ static int open_position(struct fp8q_task_reader *r)
 static int close_position(struct fp8q_task_reader *r, int64_t token, double value)
 {
     struct fp8q_logprob_position *p = &r->result->positions[r->result->n_positions - 1];
+
     p->token = token;
     p->value = value;
     for (size_t i = 0; i < p->count && isnan(p->value); i++)
@@ -84,6 +92,7 @@ static int close_position(struct fp8q_task_reader *r, int64_t token, double valu
             p->value = r->result->top[p->first + i].value;
     if (!is_logprob(p->value))
         return bad_line(r, "the log-probability of each prompt token");
+    p->value = bounded(p->value);
     return FP8Q_OK;
 }
 
@@ -92,9 +101,11 @@ static int close_position(struct fp8q_task_reader *r, int64_t token, double valu
 static int read_map(struct fp8q_task_reader *r, const struct fp8q_json *map, int64_t *first_out)
 {
     *first_out = -1;
+
     for (const struct fp8q_json *m = fp8q_json_first(map); m; m = fp8q_json_next(m)) {
         const struct fp8q_json *value = fp8q_json_is_object(m) ? fp8q_json_get(m, "logprob") : m;
         int64_t token;
+
         if (!parse_token(fp8q_json_key(m), &token))
             return bad_line(r, "token ids as keys");
         if (*first_out < 0)
@@ -115,6 +126,7 @@ static int read_own(struct fp8q_task_reader *r, const struct fp8q_json *line)
             return bad_line(r, "as many \"tokens\" as \"top_logprobs\"");
         if (!fp8q_json_is_object(map))
             continue; /* the first token has no prediction */
+
         FP8Q_TRY(open_position(r));
         FP8Q_TRY(read_map(r, map, &first));
         FP8Q_TRY(close_position(r, (int64_t)id, (double)NAN));
@@ -128,6 +140,7 @@ static int read_vllm(struct fp8q_task_reader *r, const struct fp8q_json *list)
         int64_t first;
         if (!fp8q_json_is_object(map))
             continue;
+
         FP8Q_TRY(open_position(r));
         FP8Q_TRY(read_map(r, map, &first));
         FP8Q_TRY(close_position(r, first, (double)NAN));
@@ -156,7 +169,8 @@ static int read_sglang(struct fp8q_task_reader *r, const struct fp8q_json *meta)
         if (!read_triple(own, &token, &value))
             return bad_line(r, "[log-probability, token, text] in \"input_token_logprobs\"");
         if (isnan(value))
-            continue;
+            continue; /* the first token again */
+
         FP8Q_TRY(open_position(r));
         const struct fp8q_json *item = fp8q_json_is_array(top) ? fp8q_json_first(top) : NULL;
         for (; item; item = fp8q_json_next(item)) {
@@ -179,17 +193,21 @@ int fp8q_task_logprob_line(struct fp8q_task_reader *r, const struct fp8q_json *l
         snprintf(buf, sizeof(buf), "line %zu", result->n_items + 1);
         id = buf;
     }
+
     snprintf(result->metric, sizeof(result->metric), "NLL");
     FP8Q_TRY(fp8q_grow(&result->position_starts, result->n_items, &r->starts_cap, sizeof(size_t),
                        r->err));
     result->position_starts[result->n_items] = result->n_positions;
     FP8Q_TRY(fp8q_task_add(r, id, 0, NULL, 0));
+
     if (fp8q_json_get(line, "top_logprobs"))
         FP8Q_TRY(read_own(r, line));
     else if (vllm_list(line))
         FP8Q_TRY(read_vllm(r, vllm_list(line)));
     else
         FP8Q_TRY(read_sglang(r, meta));
+
+    /* The item's score is its mean NLL, for people; the gate goes by positions.  */
     size_t first = result->position_starts[result->n_items - 1], n = result->n_positions - first;
     struct fp8q_task_item *item = &result->items[result->n_items - 1];
     if (n == 0)

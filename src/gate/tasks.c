@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/crc.h"
 #include "base/mem.h"
 #include "gate/internal.h"
 
@@ -153,15 +154,28 @@ static int finish(struct fp8q_task_reader *r)
     return FP8Q_OK;
 }
 
+static int parse(struct fp8q_task_reader *r, const char *text, size_t len)
+{
+    r->result->content_crc = fp8q_crc32(0, text, len);
+    r->result->content_len = len;
+    r->result->path = strdup(r->what);
+    if (!r->result->path)
+        return fp8q_fail_nomem(r->err);
+
+    FP8Q_TRY(read_any(r, text, len));
+    if (r->result->direction == FP8Q_DIRECTION_UNKNOWN)
+        r->result->direction = fp8q_metric_direction(r->result->metric);
+    return finish(r);
+}
+
 int fp8q_task_parse(const char *text, size_t len, const char *path, const char *task,
                     const char *metric, struct fp8q_task_result *result_out, struct fp8q_error *err)
 {
     struct fp8q_task_reader r = {
         .result = result_out, .what = path, .task = task, .metric = metric, .err = err};
-    *result_out = (struct fp8q_task_result){.path = strdup(path), .se = (double)NAN};
-    int status = result_out->path ? read_any(&r, text, len) : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK)
-        status = finish(&r);
+    *result_out = (struct fp8q_task_result){.se = (double)NAN};
+
+    int status = parse(&r, text, len);
     if (status != FP8Q_OK)
         fp8q_task_reset(result_out);
     return status;
@@ -188,5 +202,78 @@ void fp8q_task_reset(struct fp8q_task_result *result)
     free(result->positions);
     free(result->top);
     free(result->position_starts);
+    for (size_t i = 0; i < result->n_metrics; i++)
+        free(result->metrics[i]);
+    free(result->metrics);
     *result = (struct fp8q_task_result){0};
+}
+
+/* ---- both sides ---------------------------------------------------------------------------- */
+
+struct pair_texts {
+    const char *paths[2], *task;
+    char *texts[2];
+    size_t lens[2];
+};
+
+static int parse_side(const struct pair_texts *t, int side, const char *metric,
+                      struct fp8q_task_result *out, struct fp8q_error *err)
+{
+    return fp8q_task_parse(t->texts[side], t->lens[side], t->paths[side], t->task, metric, out,
+                           err);
+}
+
+static int add_pair(const struct pair_texts *t, const char *metric, struct fp8q_task_pairs *pairs,
+                    struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_grow(&pairs->pairs, pairs->n_pairs, &pairs->cap, sizeof(*pairs->pairs), err));
+    struct fp8q_task_pair *pair = &pairs->pairs[pairs->n_pairs++];
+
+    *pair = (struct fp8q_task_pair){0};
+    FP8Q_TRY(parse_side(t, 0, metric, &pair->base, err));
+
+    /* Both of the same metric, in whatever order the two files have them.  */
+    if (!metric && pair->base.n_metrics > 1)
+        metric = pair->base.metrics[0];
+    return parse_side(t, 1, metric, &pair->quant, err);
+}
+
+static int read_pairs(struct pair_texts *t, const char *metric, struct fp8q_task_pairs *pairs,
+                      struct fp8q_error *err)
+{
+    for (int side = 0; side < 2; side++)
+        FP8Q_TRY(
+            fp8q_read_file(t->paths[side], MAX_FILE_BYTES, &t->texts[side], &t->lens[side], err));
+    FP8Q_TRY(add_pair(t, metric, pairs, err));
+
+    /* The array moves as it grows: names are borrowed from the first result, not from a pair.  */
+    char **metrics = pairs->pairs[0].base.metrics;
+    size_t n = metric ? 0 : pairs->pairs[0].base.n_metrics;
+    for (size_t i = 1; i < n; i++)
+        FP8Q_TRY(add_pair(t, metrics[i], pairs, err));
+    return FP8Q_OK;
+}
+
+int fp8q_task_read_pairs(const char *base, const char *quant, const char *task, const char *metric,
+                         struct fp8q_task_pairs *pairs_out, struct fp8q_error *err)
+{
+    struct pair_texts texts = {.paths = {base, quant}, .task = task};
+    *pairs_out = (struct fp8q_task_pairs){0};
+
+    int status = read_pairs(&texts, metric, pairs_out, err);
+    free(texts.texts[0]);
+    free(texts.texts[1]);
+    if (status != FP8Q_OK)
+        fp8q_task_pairs_reset(pairs_out);
+    return status;
+}
+
+void fp8q_task_pairs_reset(struct fp8q_task_pairs *pairs)
+{
+    for (size_t i = 0; i < pairs->n_pairs; i++) {
+        fp8q_task_reset(&pairs->pairs[i].base);
+        fp8q_task_reset(&pairs->pairs[i].quant);
+    }
+    free(pairs->pairs);
+    *pairs = (struct fp8q_task_pairs){0};
 }

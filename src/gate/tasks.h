@@ -11,6 +11,9 @@
 
 #include "format/json.h"
 
+/* Whether more or less of a metric is better.  */
+enum fp8q_direction { FP8Q_DIRECTION_UNKNOWN, FP8Q_DIRECTION_HIGHER, FP8Q_DIRECTION_LOWER };
+
 struct fp8q_task_item {
     char *id; /* owned */
     double score;
@@ -30,10 +33,15 @@ struct fp8q_logprob_position {
 };
 
 struct fp8q_task_result {
-    char *path;         /* owned */
-    const char *format; /* static, for people */
-    char metric[64];    /* what the score is */
-    uint64_t version;   /* hash of task version, few-shot count and the like; 0: unknown */
+    char *path;                    /* owned */
+    const char *format;            /* static, for people */
+    char metric[64];               /* what the score is */
+    enum fp8q_direction direction; /* as the file says, or the name of the metric */
+    char **metrics; /* all metrics that the file has of the task, in its order; owned */
+    size_t n_metrics, metrics_cap;
+    uint32_t content_crc; /* of the whole file */
+    uint64_t content_len;
+    uint64_t version; /* hash of task version, few-shot count and the like; 0: unknown */
     bool clustered;
 
     struct fp8q_task_item *items; /* sorted by id; NULL for aggregates */
@@ -50,7 +58,7 @@ struct fp8q_task_result {
 };
 
 /* @task picks among the tasks of one file, @metric among its metrics ("exact_match,strict-match");
- * NULL: the first.  FP8Q_E_FORMAT: none of the formats, or broken; FP8Q_E_EVIDENCE: no such task or
+ * NULL: the first (and @metrics lists the others).  FP8Q_E_FORMAT: none of the formats, or broken; FP8Q_E_EVIDENCE: no such task or
  * metric, no items.  On failure *@result_out is zeroed; else fp8q_task_reset().  */
 int fp8q_task_read(const char *path, const char *task, const char *metric,
                    struct fp8q_task_result *result_out, struct fp8q_error *err);
@@ -59,5 +67,20 @@ int fp8q_task_parse(const char *text, size_t len, const char *path, const char *
                     const char *metric, struct fp8q_task_result *result_out,
                     struct fp8q_error *err);
 void fp8q_task_reset(struct fp8q_task_result *result);
+
+/* Results of the unquantized model and of the checkpoint, of one metric.  */
+struct fp8q_task_pair {
+    struct fp8q_task_result base, quant;
+};
+struct fp8q_task_pairs {
+    struct fp8q_task_pair *pairs; /* owned; the first is of the metric that stands first */
+    size_t n_pairs, cap;
+};
+/* Reads both files for @metric, or, where it is NULL, for every metric that the base run has.
+ * Errors as fp8q_task_read(), FP8Q_E_EVIDENCE also where the quantized run lacks a metric.  On
+ * failure *@pairs_out is zeroed; else fp8q_task_pairs_reset().  */
+int fp8q_task_read_pairs(const char *base, const char *quant, const char *task, const char *metric,
+                         struct fp8q_task_pairs *pairs_out, struct fp8q_error *err);
+void fp8q_task_pairs_reset(struct fp8q_task_pairs *pairs);
 
 #endif

@@ -3,6 +3,8 @@
  * fuzz_gate.c - policy, evidence and task results: refused with a message, or the gate decides on
  * them without a figure that is no number of its check.
  */
+#include <math.h>
+
 #include "fuzz/fuzz.h"
 #include "gate/gate.h"
 
@@ -14,10 +16,15 @@ static void require_status(int status, const struct fp8q_error *err)
 static void decide(const struct fp8q_policy *policy, const struct fp8q_evidence *evidence,
                    const struct fp8q_task_result *task)
 {
-    const struct fp8q_gate_task pair = {"task", task, task};
+    /* As two files of the same scores; with equal content it would end there.  */
+    struct fp8q_task_result quant = task ? *task : (struct fp8q_task_result){0};
+    quant.content_len = 0;
+    const struct fp8q_gate_task pair = {"task", task, &quant, true};
     const struct fp8q_gate_request request = {
         .policy = policy,
-        .facts = {.output = evidence ? evidence->output : (struct fp8q_fingerprint){0}},
+        .facts = {.output = evidence ? evidence->output : (struct fp8q_fingerprint){0},
+                  .source = evidence ? evidence->source : (struct fp8q_fingerprint){0},
+                  .config = evidence ? evidence->config : (struct fp8q_fingerprint){0}},
         .evidence = evidence,
         .n_evidence = evidence != NULL,
         .baselines = evidence,
@@ -28,8 +35,13 @@ static void decide(const struct fp8q_policy *policy, const struct fp8q_evidence 
     struct fp8q_error err = {0};
     struct fp8q_gate gate;
     FUZZ_REQUIRE(fp8q_gate(&request, &gate, &err) == FP8Q_OK);
-    for (size_t i = 0; i < gate.n_checks; i++)
-        FUZZ_REQUIRE(gate.checks[i].id && gate.checks[i].message);
+    for (size_t i = 0; i < gate.n_checks; i++) {
+        const struct fp8q_gate_check *c = &gate.checks[i];
+        FUZZ_REQUIRE(c->id && c->message);
+        /* What passes a limit has a finite estimate and an upper bound within it.  */
+        FUZZ_REQUIRE(c->verdict != FP8Q_VERDICT_PASS || isnan(c->limit) ||
+                     (c->observed <= c->limit && c->high <= c->limit));
+    }
     fp8q_gate_reset(&gate);
 }
 

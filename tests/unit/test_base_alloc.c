@@ -199,17 +199,21 @@ static int read_policy(const char *path, struct fp8q_error *err)
 
 static int judge_task(const char *path, struct fp8q_error *err)
 {
-    struct fp8q_task_result result;
+    struct fp8q_task_pairs pairs;
     struct fp8q_policy policy;
     struct fp8q_gate gate;
-    FP8Q_TRY(fp8q_task_read(path, "gsm8k", NULL, &result, err));
+    FP8Q_TRY(fp8q_task_read_pairs(path, path, "gsm8k", NULL, &pairs, err));
+    struct fp8q_task_result *base = &pairs.pairs[0].base, *quant = &pairs.pairs[0].quant;
+    quant->content_len = 0; /* else it ends there: the same file on both sides */
+    if (quant->n_positions > 0)
+        quant->positions[0].value -= 0.001;
     fp8q_policy_default(&policy);
     policy.resamples = 100;
-    const struct fp8q_gate_task task = {"gsm8k", &result, &result};
+    const struct fp8q_gate_task task = {"gsm8k", base, quant, true};
     const struct fp8q_gate_request request = {.policy = &policy, .tasks = &task, .n_tasks = 1};
     int status = fp8q_gate(&request, &gate, err);
     fp8q_gate_reset(&gate);
-    fp8q_task_reset(&result);
+    fp8q_task_pairs_reset(&pairs);
     return status;
 }
 

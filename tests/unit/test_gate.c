@@ -9,22 +9,34 @@
 #include <math.h>
 
 #include "base/date.h"
+#include "base/file.h"
+#include "base/path.h"
 #include "gate/gate.h"
 #include "gate/stats.h"
 
 #define NOW "2026-06-01T12:00:00Z"
-enum { SRC = 0x11111111, OUT = 0x22222222, IN = 0x33333333, OTHER = 0x44444444 };
+enum {
+    SRC = 0x11111111,
+    OUT = 0x22222222,
+    IN = 0x33333333,
+    OTHER = 0x44444444,
+    CONFIG = 0x55555555
+};
 
 /* ---- evidence ------------------------------------------------------------------------------ */
 
 struct figures {
     double kld, floor, requant, top1, dln; /* 0: not in the file */
-    uint32_t source, output, inputs;
+    uint32_t source, output, inputs, config;
+    const char *rounding;
     const char *created, *stack, *acts, *kind;
     unsigned tokens;
-    double se;          /* relative to kld; 0: 0.03 */
+    double spread;      /* of the samples' KLD about the mean, relative; 0: 0.15 */
     double weight_rmse; /* of no concern to the gate */
-    bool samples;
+    unsigned n_samples;
+    const char *differences; /* of the two config.json */
+    bool unscored;           /* one more sample without a scored token */
+    const char *extra;       /* replaces "kld.mean", "top1" or "tokens" by a lie */
 };
 
 static const struct figures good = {.kld = 0.0073,
@@ -34,58 +46,91 @@ static const struct figures good = {.kld = 0.0073,
                                     .source = SRC,
                                     .output = OUT,
                                     .inputs = IN,
+                                    .config = CONFIG,
+                                    .rounding = FP8Q_PLAIN_ROUNDING,
                                     .created = "2026-05-20T00:00:00Z",
                                     .stack = "engine 1",
                                     .acts = "served",
                                     .kind = "eval",
                                     .tokens = 4088,
                                     .weight_rmse = 0.0264,
-                                    .samples = true};
+                                    .n_samples = 8};
+
+/* Hard and easy samples, the same for every run, whose mean is exactly 1.  */
+static double hardness(const struct figures *f, unsigned i)
+{
+    double spread = f->spread > 0 ? f->spread : 0.15;
+    double at = f->n_samples > 1 ? 2.0 * i / (f->n_samples - 1) - 1 : 0;
+    return 1 + spread * at;
+}
+
+static void add_row(struct fp8q_jsonw *w, const char *name, double kld)
+{
+    char row[160];
+    snprintf(row, sizeof(row), "{\"kld\":{\"mean\":%.17g,\"se\":%.17g}}", kld, kld * 0.02);
+    if (kld > 0)
+        fp8q_jsonw_raw(w, name, row);
+}
 
 static char *evidence_text(const struct figures *f)
 {
     struct fp8q_jsonw w = {0};
-    char fingerprints[120];
+    char fingerprints[200], config[40] = "";
+    unsigned each = f->n_samples ? f->tokens / f->n_samples : 0;
+    bool lies = f->extra != NULL;
+    if (f->config)
+        snprintf(config, sizeof(config), ",\"config\":\"%08x\"", f->config);
     snprintf(fingerprints, sizeof(fingerprints),
-             "{\"source\":\"%08x\",\"output\":\"%08x\",\"inputs\":\"%08x\"}", f->source, f->output,
-             f->inputs);
+             "{\"source\":\"%08x\",\"output\":\"%08x\",\"inputs\":\"%08x\"%s}", f->source,
+             f->output, f->inputs, config);
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_jsonw_string(&w, "schema", FP8Q_EVIDENCE_SCHEMA);
     fp8q_jsonw_string(&w, "kind", f->kind);
     fp8q_jsonw_string(&w, "created", f->created);
     fp8q_jsonw_string(&w, "stack", f->stack);
+    fp8q_jsonw_string(&w, "rounding", f->rounding);
+    if (f->differences)
+        fp8q_jsonw_string(&w, "config_differences", f->differences);
     if (f->source)
         fp8q_jsonw_raw(&w, "fingerprints", fingerprints);
     fp8q_jsonw_string(&w, "acts", f->acts);
-    fp8q_jsonw_uint(&w, "tokens", f->tokens);
+    fp8q_jsonw_uint(&w, "tokens",
+                    lies && strcmp(f->extra, "tokens") == 0 ? f->tokens * 2
+                    : f->n_samples                          ? each * f->n_samples
+                                                            : f->tokens);
     fp8q_jsonw_number(&w, "weight_rmse", f->weight_rmse);
     fp8q_jsonw_open(&w, "kld", '{');
-    fp8q_jsonw_number(&w, "mean", f->kld);
-    fp8q_jsonw_number(&w, "se", f->kld * (f->se > 0 ? f->se : 0.03));
+    fp8q_jsonw_number(&w, "mean", lies && strcmp(f->extra, "kld") == 0 ? 0.0001 : f->kld);
+    if (lies && strcmp(f->extra, "se") == 0)
+        fp8q_jsonw_number(&w, "se", f->kld * 1e-4);
     fp8q_jsonw_close(&w, '}');
     if (f->top1 > 0)
-        fp8q_jsonw_number(&w, "top1", f->top1);
+        fp8q_jsonw_number(&w, "top1", lies && strcmp(f->extra, "top1") == 0 ? 0.999 : f->top1);
     fp8q_jsonw_open(&w, "ppl", '{');
-    if (f->dln != 0)
+    if (f->dln != 0) {
         fp8q_jsonw_number(&w, "dln", f->dln);
+        fp8q_jsonw_number(&w, "dln_se", 0.0005);
+        if (lies && strcmp(f->extra, "ppl") == 0) {
+            fp8q_jsonw_number(&w, "source", 10);
+            fp8q_jsonw_number(&w, "output", 20);
+        }
+    }
     fp8q_jsonw_close(&w, '}');
     fp8q_jsonw_open(&w, "rows", '{');
-    for (int i = 0; i < 2; i++) {
-        char row[100];
-        double kld = i ? f->requant : f->floor;
-        snprintf(row, sizeof(row), "{\"kld\":{\"mean\":%.17g}}", kld);
-        if (kld > 0)
-            fp8q_jsonw_raw(&w, i ? "requantized-ue8m0" : "activations-only", row);
-    }
+    add_row(&w, "activations-only", f->floor);
+    add_row(&w, "requantized-ue8m0", f->requant);
     fp8q_jsonw_close(&w, '}');
     fp8q_jsonw_open(&w, "samples", '[');
-    for (unsigned i = 0; i < 8 && f->samples;
-         i++) { /* hard and easy ones, the same for every run */
+    for (unsigned i = 0; i < f->n_samples; i++) {
         fp8q_jsonw_open(&w, NULL, '{');
-        fp8q_jsonw_uint(&w, "tokens", f->tokens / 8);
-        fp8q_jsonw_number(&w, "kld", f->kld * (0.65 + 0.1 * i) * (i % 2 ? 1.01 : 0.99));
+        fp8q_jsonw_uint(&w, "tokens", each);
+        fp8q_jsonw_number(&w, "kld", f->kld * hardness(f, i));
+        if (f->top1 > 0)
+            fp8q_jsonw_number(&w, "top1", f->top1);
         fp8q_jsonw_close(&w, '}');
     }
+    if (f->unscored)
+        fp8q_jsonw_raw(&w, NULL, "{\"tokens\":0,\"kld\":null,\"top1\":null}");
     fp8q_jsonw_close(&w, ']');
     fp8q_jsonw_close(&w, '}');
     return w.text.data;
@@ -136,6 +181,26 @@ static void make_task(const struct tasks_text *t, struct fp8q_task_result result
     }
 }
 
+/* As the command reads them: from files, all metrics.  */
+static void make_tasks(const struct tasks_text *t, struct fp8q_task_pairs *pairs)
+{
+    struct fp8q_error err = {0};
+    char *dir = temp_dir_make(), *paths[2];
+    for (int side = 0; side < 2; side++) {
+        const char *given = side ? t->quant : t->base;
+        char *made = given ? NULL : binary_csv(t->n, t->both, t->base_only, t->quant_only, side);
+        const char *text = given ? given : made;
+        paths[side] = fp8q_join(dir, side ? "quant" : "base");
+        assert_ok(fp8q_write_file(paths[side], text, strlen(text), &err), &err);
+        free(made);
+    }
+    assert_ok(fp8q_task_read_pairs(paths[0], paths[1], "gsm8k", NULL, pairs, &err), &err);
+    assert_true(pairs->n_pairs <= 4);
+    free(paths[0]);
+    free(paths[1]);
+    temp_dir_remove(dir);
+}
+
 /* ---- scenarios ----------------------------------------------------------------------------- */
 
 struct scenario {
@@ -146,6 +211,7 @@ struct scenario {
     const char *policy, *stack;
     struct figures evidence, baseline, second; /* kind NULL: not given */
     bool no_evidence, no_verify, verify_fails, lock, widened, fallback, fallback_wrong, no_source;
+    bool no_config, source_config_differs;
     struct tasks_text task;
     uint64_t n_needed_low, n_needed_high; /* where stated, of the named check */
 };
@@ -155,7 +221,8 @@ struct scenario {
     {                                                                                              \
         .kld = 0.0073, .floor = 0.0029, .top1 = 0.965, .dln = 0.009, .source = SRC, .output = OUT, \
         .inputs = IN, .created = "2026-05-20T00:00:00Z", .stack = "engine 1", .acts = "served",    \
-        .kind = "eval", .tokens = 4088, .samples = true, __VA_ARGS__                               \
+        .kind = "eval", .tokens = 4088, .n_samples = 8, .config = CONFIG,                          \
+        .rounding = FP8Q_PLAIN_ROUNDING, __VA_ARGS__                                               \
     }
 #define V(name) FP8Q_VERDICT_##name
 
@@ -195,12 +262,6 @@ static const struct scenario scenarios[] = {
     {"task: separate runs, many items", V(PASS), 0, "task.gsm8k",
      .task = {LM_RESULTS("0.75", "0.0043", "10000", "3.0"),
               LM_RESULTS("0.7501", "0.0043", "10000", "3.0")}},
-    {"task: continuous scores", V(PASS), 0, "task.gsm8k",
-     .task = {"{\"id\":1,\"score\":0.51}\n{\"id\":2,\"score\":0.62}\n{\"id\":3,\"score\":0.7}\n",
-              "{\"id\":3,\"score\":0.7}\n{\"id\":1,\"score\":0.51}\n{\"id\":2,\"score\":0.625}\n"}},
-    {"task: lower is better", V(PASS), 0, "task.gsm8k",
-     POLICY("\"tasks\":{\"per_task\":{\"gsm8k\":{\"lower_is_better\":true}}}"),
-     .task = {"id,score\n1,0.30\n2,0.4\n", "id,score\n1,0.25\n2,0.4\n"}},
 
     {"requantized at load, still within", V(PASS), 0, "eval.kld-vs-floor",
      .policy = POLICY("\"eval\":{\"requantized\":true}"), .evidence = WITH(.requant = 0.0080)},
@@ -226,9 +287,6 @@ static const struct scenario scenarios[] = {
     {"task: separate runs, clearly worse", V(FAIL), 1, "task.gsm8k",
      .task = {LM_RESULTS("0.75", "0.0043", "10000", "3.0"),
               LM_RESULTS("0.65", "0.0043", "10000", "3.0")}},
-    {"task: lower is better, and higher it is", V(FAIL), 1, "task.gsm8k",
-     POLICY("\"tasks\":{\"per_task\":{\"gsm8k\":{\"lower_is_better\":true}}}"),
-     .task = {"id,score\n1,0.25\n2,0.4\n", "id,score\n1,0.30\n2,0.45\n"}},
     {"fallback is another model", V(FAIL), 1, "fallback",
      POLICY("\"verify\":{\"fallback_required\":true}"), .fallback = true, .fallback_wrong = true},
     {"a failure goes before stale evidence", V(FAIL), 1, "verify", .verify_fails = true,
@@ -255,7 +313,7 @@ static const struct scenario scenarios[] = {
     {"evidence of another model", V(FOREIGN), 5, "eval",
      .evidence = WITH(.source = OTHER, .output = OTHER)},
     {"same output, another source", V(FOREIGN), 5, "eval", .evidence = WITH(.source = OTHER)},
-    {"source unknown, other weights", V(FOREIGN), 5, "eval", .no_source = true,
+    {"source unknown, other weights", V(MISSING), 5, "eval", .no_source = true,
      .evidence = WITH(.output = OTHER)},
     {"other inputs than the policy pins", V(FOREIGN), 5, "eval",
      POLICY("\"eval\":{\"inputs\":\"44444444\"}")},
@@ -304,21 +362,24 @@ static const struct scenario scenarios[] = {
     {"required task not given", V(MISSING), 5, "task.mmlu",
      POLICY("\"tasks\":{\"required\":[\"mmlu\"]}")},
     {"task: no margin set", V(MISSING), 5, "task.gsm8k", POLICY("\"tasks\":{\"margin\":null}"),
-     .task = {.n = 100, .both = 90}},
+     .task = {.n = 100, .both = 90, .base_only = 1, .quant_only = 1}},
     {"task: means without counts", V(MISSING), 5, "task.gsm8k",
      .task = {LM_RESULTS("0.75", "\"N/A\"", "0", "3.0"),
-              LM_RESULTS("0.75", "\"N/A\"", "0", "3.0")}},
+              LM_RESULTS("0.7501", "\"N/A\"", "0", "3.0")}},
+    {"task: means whose error is unknown", V(MISSING), 5, "task.gsm8k",
+     .task = {LM_RESULTS("0.7512345", "\"N/A\"", "1000", "3.0"),
+              LM_RESULTS("0.7512346", "\"N/A\"", "1000", "3.0")}},
 
     /* inconclusive */
     {"too few tokens", V(INCONCLUSIVE), 5, "eval.tokens", .evidence = WITH(.tokens = 800),
      .n_needed_low = 2000, .n_needed_high = 2000},
     {"KLD near the limit", V(INCONCLUSIVE), 5, "eval.kld-vs-floor",
-     .evidence = WITH(.kld = 0.0113, .se = 0.05)},
+     .evidence = WITH(.kld = 0.0113)},
     {"task: a hundred episodes", V(INCONCLUSIVE), 5, "task.gsm8k",
      .task = {.n = 100, .both = 93, .base_only = 2, .quant_only = 2}, .n_needed_low = 300,
      .n_needed_high = 700},
     {"task: no difference seen, too few", V(INCONCLUSIVE), 5, "task.gsm8k",
-     .task = {.n = 50, .both = 48}},
+     .task = {.n = 50, .both = 47, .base_only = 1, .quant_only = 1}},
     {"task: fewer than the policy asks", V(INCONCLUSIVE), 5, "task.gsm8k",
      POLICY("\"tasks\":{\"min_items\":2000}"),
      .task = {.n = 1319, .both = 950, .base_only = 33, .quant_only = 33}, .n_needed_low = 2000,
@@ -326,6 +387,202 @@ static const struct scenario scenarios[] = {
     {"task: 99 % recovery is too narrow", V(INCONCLUSIVE), 5, "task.gsm8k",
      POLICY("\"tasks\":{\"recovery\":0.99}"),
      .task = {.n = 1319, .both = 950, .base_only = 33, .quant_only = 33}},
+};
+
+/* How evidence and results can be missing, stale, foreign, contradictory, too few, of another
+ * direction or another question: each has its verdict, and none of them is a pass.  */
+#define DIRECTION(perplexity, acc)                                                                 \
+    ",\"higher_is_better\":{\"gsm8k\":{\"perplexity\":" perplexity ",\"acc\":" acc "}}"
+#define TWO_METRICS(ppl, acc, more)                                                                \
+    "{\"results\":{\"gsm8k\":{\"perplexity,none\":" ppl                                            \
+    ",\"perplexity_stderr,none\":0.01,\"acc,none\":" acc                                           \
+    ",\"acc_stderr,none\":0.0049}},\"n-samples\":{\"gsm8k\":{\"effective\":10000}}" more "}"
+#define ONE_METRIC(name, value, more)                                                              \
+    "{\"results\":{\"gsm8k\":{\"" name ",none\":" value ",\"" name                                 \
+    "_stderr,none\":0.0002}},\"n-samples\":{\"gsm8k\":{\"effective\":10000}}" more "}"
+#define GROUP(value, more)                                                                         \
+    "{\"results\":{\"gsm8k\":{\"acc,none\":" value ",\"acc_stderr,none\":0.00387}},"               \
+    "\"n-samples\":{\"a\":{\"effective\":6000},\"b\":{\"effective\":6000}}" more "}"
+#define PARTS ",\"group_subtasks\":{\"gsm8k\":[\"c\",\"b\"],\"c\":[\"a\"]}"
+#define LOGPROB(id, value)                                                                         \
+    "{\"id\":" id ",\"tokens\":[5,6],\"top_logprobs\":[null,{\"6\":" value "}]}\n"
+#define LOWER POLICY("\"tasks\":{\"per_task\":{\"gsm8k\":{\"lower_is_better\":true}}}")
+#define HIGHER POLICY("\"tasks\":{\"per_task\":{\"gsm8k\":{\"lower_is_better\":false}}}")
+#define PLAIN(...) WITH(.kld = 0.0070, .output = OTHER, __VA_ARGS__)
+
+static const struct scenario no_accident[] = {
+    /* what the evidence is of */
+    {"a checkpoint compared with itself", V(FOREIGN), 5, "eval", .evidence = WITH(.source = OUT)},
+    {"itself, and its source is not known", V(FOREIGN), 5, "eval", .no_source = true,
+     .evidence = WITH(.source = OUT)},
+    {"a source compared with itself", V(FOREIGN), 5, "eval", .evidence = WITH(.output = SRC)},
+    {"of whose source nothing is known", V(MISSING), 5, "eval", .no_source = true},
+    {"config.json edited since", V(STALE), 5, "eval", .evidence = WITH(.config = OTHER)},
+    {"no config.json named", V(MISSING), 5, "eval", .evidence = WITH(.config = 0)},
+    {"config.json is not that of the source", V(FAIL), 1, "config", .source_config_differs = true},
+    {"it computes something else", V(FAIL), 1, "eval.config",
+     .evidence = WITH(.differences = "rope_theta 10000 -> 20")},
+    {"it computes the same", V(PASS), 0, "eval", .evidence = WITH(.differences = "")},
+    {"a checkpoint without config.json", V(PASS), 0, "eval", .no_config = true},
+
+    /* another question */
+    {"activations as they are", V(FOREIGN), 5, "eval", .evidence = WITH(.acts = "none")},
+    {"activations by token", V(FOREIGN), 5, "eval", .evidence = WITH(.acts = "token")},
+    {"activations that the policy asks for", V(PASS), 0, "eval",
+     POLICY("\"eval\":{\"acts\":\"none\"}"), .evidence = WITH(.acts = "none")},
+    {"served, where the policy judges weights", V(FOREIGN), 5, "eval",
+     POLICY("\"eval\":{\"acts\":\"none\"}")},
+    {"any activations", V(PASS), 0, "eval", POLICY("\"eval\":{\"acts\":\"any\"}"),
+     .evidence = WITH(.acts = "none")},
+    {"acts null is the default", V(FOREIGN), 5, "eval", POLICY("\"eval\":{\"acts\":null}"),
+     .evidence = WITH(.acts = "none")},
+
+    /* too few */
+    {"one sample", V(INCONCLUSIVE), 5, "eval.kld-vs-floor", .evidence = WITH(.n_samples = 1)},
+    {"no samples", V(INCONCLUSIVE), 5, "eval.kld-vs-floor", .evidence = WITH(.n_samples = 0)},
+    {"one scored sample of two", V(INCONCLUSIVE), 5, "eval.kld-vs-floor",
+     .evidence = WITH(.n_samples = 1, .unscored = true)},
+    {"one sample and a limit of the KLD", V(INCONCLUSIVE), 5, "eval.kld",
+     POLICY("\"eval\":{\"kld_max\":1}"), .evidence = WITH(.n_samples = 1)},
+    {"one sample and a limit of top-1", V(INCONCLUSIVE), 5, "eval.top1",
+     POLICY("\"eval\":{\"top1_min\":0.5}"), .evidence = WITH(.n_samples = 1)},
+    {"one sample and a limit of the perplexity", V(INCONCLUSIVE), 5, "eval.ppl",
+     POLICY("\"eval\":{\"delta_ln_ppl_max\":1}"), .evidence = WITH(.n_samples = 1)},
+    {"two samples that differ", V(INCONCLUSIVE), 5, "eval.kld-vs-floor",
+     .evidence = WITH(.n_samples = 2)},
+    {"a sample without a scored token", V(PASS), 0, "eval.kld-vs-baseline",
+     .evidence = WITH(.unscored = true), .baseline = PLAIN(.unscored = true)},
+
+    /* nothing judged */
+    {"only a limit of top-1", V(MISSING), 5, "eval.limits",
+     POLICY("\"eval\":{\"kld_vs_baseline\":null,\"kld_vs_floor\":null,\"top1_min\":0.1}")},
+    {"no limits at all", V(MISSING), 5, "eval.limits",
+     POLICY("\"eval\":{\"kld_vs_baseline\":null,\"kld_vs_floor\":null,"
+            "\"top1_drop_vs_baseline\":null}")},
+    {"a policy that asks for nothing", V(MISSING), 5, "gate",
+     POLICY("\"eval\":{\"required\":false},\"verify\":{\"required\":false}"), .no_evidence = true,
+     .no_verify = true},
+    {"the same, and a fallback", V(MISSING), 5, "gate",
+     POLICY("\"eval\":{\"required\":false},\"verify\":{\"required\":false}"), .no_evidence = true,
+     .no_verify = true, .fallback = true},
+
+    /* baselines */
+    {"the judged evidence as its own baseline", V(FOREIGN), 5, "baseline", .baseline = WITH()},
+    {"the same bytes on other samples", V(FOREIGN), 5, "baseline",
+     .baseline = WITH(.inputs = OTHER)},
+    {"a baseline that is not plain", V(FOREIGN), 5, "baseline",
+     .baseline = PLAIN(.rounding = "gptq")},
+    {"a baseline of unknown rounding", V(FOREIGN), 5, "baseline",
+     .baseline = PLAIN(.rounding = NULL)},
+    {"a baseline of a source with itself", V(FOREIGN), 5, "baseline",
+     .baseline = PLAIN(.source = SRC, .output = SRC)},
+    {"a baseline of other samples", V(FOREIGN), 5, "baseline", .baseline = PLAIN(.n_samples = 4)},
+    {"a baseline of another kind", V(FOREIGN), 5, "baseline", .baseline = PLAIN(.kind = "drift")},
+    {"a baseline without fingerprints", V(MISSING), 5, "baseline", .baseline = PLAIN(.source = 0)},
+    {"neither costs anything", V(INCONCLUSIVE), 5, "eval.kld-vs-baseline",
+     .evidence = WITH(.kld = 0), .baseline = PLAIN(.kld = 0)},
+    {"requantized, against requantized", V(PASS), 0, "eval.kld-vs-baseline",
+     POLICY("\"eval\":{\"requantized\":true,\"kld_vs_floor\":null}"),
+     .evidence = WITH(.requant = 0.0100), .baseline = PLAIN(.requant = 0.0098)},
+    {"requantized, against what was not", V(MISSING), 5, "eval.kld-vs-baseline",
+     POLICY("\"eval\":{\"requantized\":true}"), .evidence = WITH(.requant = 0.0100),
+     .baseline = PLAIN()},
+
+    /* directions */
+    {"perplexity rises, by the file's own word", V(FAIL), 1, "task.gsm8k",
+     .task = {TWO_METRICS("12.0", "0.60", DIRECTION("false", "true")),
+              TWO_METRICS("40.0", "0.60", DIRECTION("false", "true"))}},
+    {"the second metric falls", V(FAIL), 1, "task.gsm8k.acc,none",
+     .task = {TWO_METRICS("12.0", "0.60", DIRECTION("false", "true")),
+              TWO_METRICS("12.0", "0.30", DIRECTION("false", "true"))}},
+    {"a known name, and no word of the file", V(FAIL), 1, "task.gsm8k",
+     .task = {ONE_METRIC("word_perplexity", "12.0", ""),
+              ONE_METRIC("word_perplexity", "40.0", "")}},
+    {"an unknown name", V(MISSING), 5, "task.gsm8k",
+     .task = {ONE_METRIC("quux", "0.60", ""), ONE_METRIC("quux", "0.61", "")}},
+    {"an unknown name, null in the file", V(MISSING), 5, "task.gsm8k",
+     .task = {ONE_METRIC("quux", "0.60", ",\"higher_is_better\":{\"gsm8k\":{\"quux\":null}}"),
+              ONE_METRIC("quux", "0.61", "")}},
+    {"an unknown name that the policy explains", V(PASS), 0, "task.gsm8k", LOWER,
+     .task = {ONE_METRIC("quux", "0.60", ""), ONE_METRIC("quux", "0.6001", "")}},
+    {"the same, the other way round", V(FAIL), 1, "task.gsm8k", HIGHER,
+     .task = {ONE_METRIC("quux", "0.60", ""), ONE_METRIC("quux", "0.50", "")}},
+    {"the policy contradicts the file", V(FOREIGN), 5, "task.gsm8k", LOWER,
+     .task = {TWO_METRICS("12.0", "0.60", DIRECTION("true", "true")),
+              TWO_METRICS("12.1", "0.60", DIRECTION("true", "true"))}},
+    {"the policy contradicts the name", V(FOREIGN), 5, "task.gsm8k", HIGHER,
+     .task = {ONE_METRIC("perplexity", "12.0", ""), ONE_METRIC("perplexity", "40.0", "")}},
+    {"the two runs contradict each other", V(FOREIGN), 5, "task.gsm8k",
+     .task = {TWO_METRICS("12.0", "0.60", DIRECTION("true", "true")),
+              TWO_METRICS("40.0", "0.60", DIRECTION("false", "true"))}},
+    {"a metric that only one run has", V(FOREIGN), 5, "task.gsm8k",
+     .task = {ONE_METRIC("acc", "0.60", ""), TWO_METRICS("12.0", "0.60", "")}},
+
+    /* groups and counts of lm-eval */
+    {"a group whose parts are counted", V(PASS), 0, "task.gsm8k",
+     .task = {GROUP("0.7500", PARTS), GROUP("0.7510", PARTS)}},
+    {"a group whose parts are not known", V(MISSING), 5, "task.gsm8k",
+     .task = {GROUP("0.7500", ""), GROUP("0.7510", "")}},
+    {"a group that holds itself", V(MISSING), 5, "task.gsm8k",
+     .task = {GROUP("0.7500", ",\"group_subtasks\":{\"gsm8k\":[\"gsm8k\"]}"),
+              GROUP("0.7510", ",\"group_subtasks\":{\"gsm8k\":[\"gsm8k\"]}")}},
+    {"a count of 1e60", V(MISSING), 5, "task.gsm8k",
+     .task = {LM_RESULTS("0.75", "0.01", "1e60", "3.0"),
+              LM_RESULTS("0.76", "0.01", "1e60", "3.0")}},
+    {"a mean of 1e60", V(FAIL), 1, "task.gsm8k",
+     .task = {LM_RESULTS("1e60", "0.01", "100", "3.0"), LM_RESULTS("0.7", "0.01", "100", "3.0")}},
+    {"a negative count", V(MISSING), 5, "task.gsm8k",
+     .task = {LM_RESULTS("0.75", "0.01", "-5", "3.0"), LM_RESULTS("0.76", "0.01", "-5", "3.0")}},
+    {"one item, error nought", V(INCONCLUSIVE), 5, "task.gsm8k",
+     .task = {LM_RESULTS("0.5", "0.0", "1", "3.0"), LM_RESULTS("0.50", "0.0", "1", "3.0")}},
+    {"few items, error nought", V(INCONCLUSIVE), 5, "task.gsm8k",
+     .task = {LM_RESULTS("0.513", "0.0", "20", "3.0"), LM_RESULTS("0.5130", "0.0", "20", "3.0")}},
+    {"an error that no proportion has", V(INCONCLUSIVE), 5, "task.gsm8k",
+     .task = {LM_RESULTS("0.75", "0.2", "10000", "3.0"),
+              LM_RESULTS("0.7501", "0.2", "10000", "3.0")}},
+
+    /* the same on both sides, and nothing to lose */
+    {"one file for both sides", V(FOREIGN), 5, "task.gsm8k", .task = {.n = 1319, .both = 1000}},
+    {"one results file for both sides", V(FOREIGN), 5, "task.gsm8k",
+     .task = {LM_RESULTS("0.75", "0.0043", "10000", "3.0"),
+              LM_RESULTS("0.75", "0.0043", "10000", "3.0")}},
+    {"the base model solves nothing", V(INCONCLUSIVE), 5, "task.gsm8k",
+     .task = {.n = 500, .both = 0, .quant_only = 1}},
+    {"a mean of nothing", V(INCONCLUSIVE), 5, "task.gsm8k",
+     .task = {LM_RESULTS("0.0", "0.0", "1000", "3.0"),
+              LM_RESULTS("0.001", "0.001", "1000", "3.0")}},
+    {"one score for all items", V(INCONCLUSIVE), 5, "task.gsm8k",
+     .task = {"id,score\n1,0.5\n2,0.5\n", "id,score\n2,0.5\n1,0.5\n"}},
+    {"one item, half solved", V(INCONCLUSIVE), 5, "task.gsm8k",
+     .task = {"id,score\n1,0.5\n", "id,score\n1,0.50\n"}},
+    {"three items", V(INCONCLUSIVE), 5, "task.gsm8k",
+     .task = {"id,score\n1,0.51\n2,0.62\n3,0.7\n", "id,score\n1,0.51\n2,0.625\n3,0.7\n"}},
+    {"items of one cluster", V(INCONCLUSIVE), 5, "task.gsm8k",
+     .task = {"id,score,cluster\n1,1,a\n2,0,a\n3,1,a\n",
+              "id,score,cluster\n1,1,a\n2,1,a\n3,1,a\n"}},
+    {"clusters on one side only", V(FOREIGN), 5, "task.gsm8k",
+     .task = {"id,score,cluster\n1,1,a\n2,0,b\n", "id,score\n1,1\n2,0\n"}},
+    {"an item in another cluster", V(FOREIGN), 5, "task.gsm8k",
+     .task = {"id,score,cluster\n1,1,a\n2,0,b\n", "id,score,cluster\n1,1,a\n2,0,c\n"}},
+
+    /* log-probabilities */
+    {"one position of one prompt", V(INCONCLUSIVE), 5, "task.gsm8k.nll",
+     .task = {LOGPROB("1", "-0.1"), LOGPROB("1", "-0.1001")}},
+    {"the same log-probabilities", V(FOREIGN), 5, "task.gsm8k",
+     .task = {LOGPROB("1", "-0.1") LOGPROB("2", "-0.2"),
+              LOGPROB("1", "-0.10") LOGPROB("2", "-0.2")}},
+    {"log-probabilities and no limit", V(MISSING), 5, "task.gsm8k",
+     POLICY("\"serving\":{\"delta_nll_max\":null}"),
+     .task = {LOGPROB("1", "-0.1"), LOGPROB("1", "-0.1001")}},
+    {"fewer prompts than the policy asks", V(INCONCLUSIVE), 5, "task.gsm8k.nll",
+     POLICY("\"tasks\":{\"min_items\":5},\"serving\":{\"delta_nll_max\":100}"),
+     .task = {LOGPROB("1", "-0.1") LOGPROB("2", "-0.2"),
+              LOGPROB("1", "-0.11") LOGPROB("2", "-0.2")}},
+    {"a token that underflowed", V(FAIL), 1, "task.gsm8k.nll",
+     POLICY("\"serving\":{\"delta_nll_max\":0.02},\"confidence\":0.6"),
+     .task = {LOGPROB("1", "-0.1") LOGPROB("2", "-0.2") LOGPROB("3", "-0.2") LOGPROB("4", "-0.3"),
+              LOGPROB("1", "-1e300") LOGPROB("2", "-1e300") LOGPROB("3", "-1e300")
+                  LOGPROB("4", "-1e300")}},
 };
 #pragma GCC diagnostic pop
 
@@ -359,7 +616,7 @@ static void run_scenario(const struct scenario *s)
     struct fp8q_error err = {0};
     struct fp8q_policy policy;
     struct fp8q_evidence evidence[2] = {{0}}, baseline = {0};
-    struct fp8q_task_result results[2] = {{0}};
+    struct fp8q_task_pairs pairs = {0};
     struct fp8q_gate gate;
     fp8q_policy_default(&policy);
     if (s->policy)
@@ -372,8 +629,11 @@ static void run_scenario(const struct scenario *s)
         make_evidence(&s->baseline, &baseline);
     bool has_task = s->task.n || s->task.base;
     if (has_task)
-        make_task(&s->task, results, NULL);
-    const struct fp8q_gate_task task = {"gsm8k", &results[0], &results[1]};
+        make_tasks(&s->task, &pairs);
+    struct fp8q_gate_task tasks[4];
+    for (size_t i = 0; i < pairs.n_pairs; i++)
+        tasks[i] =
+            (struct fp8q_gate_task){"gsm8k", &pairs.pairs[i].base, &pairs.pairs[i].quant, i > 0};
     struct fp8q_gate_request request = {
         .policy = &policy,
         .facts = {.verify_ran = !s->no_verify,
@@ -383,6 +643,9 @@ static void run_scenario(const struct scenario *s)
                   .first_widened = "model.visual.blocks.0.attn.qkv.weight",
                   .n_widened = s->widened,
                   .output = {true, OUT},
+                  .config = {!s->no_config, CONFIG},
+                  .source_config_differs = s->source_config_differs,
+                  .is_planned = true,
                   .source = {!s->no_source, SRC},
                   .fallback_given = s->fallback,
                   .fallback_matches = !s->fallback_wrong},
@@ -392,8 +655,8 @@ static void run_scenario(const struct scenario *s)
                                        : 1,
         .baselines = &baseline,
         .n_baselines = s->baseline.kind != NULL,
-        .tasks = &task,
-        .n_tasks = has_task,
+        .tasks = tasks,
+        .n_tasks = pairs.n_pairs,
         .stack = s->stack};
     assert_true(fp8q_time_parse(NOW, &request.now));
     assert_ok(fp8q_gate(&request, &gate, &err), &err);
@@ -409,8 +672,7 @@ static void run_scenario(const struct scenario *s)
         (check->n_needed < s->n_needed_low || check->n_needed > s->n_needed_high))
         fail_msg("%s: %llu would decide", s->name, (unsigned long long)check->n_needed);
     fp8q_gate_reset(&gate);
-    fp8q_task_reset(&results[0]);
-    fp8q_task_reset(&results[1]);
+    fp8q_task_pairs_reset(&pairs);
     fp8q_evidence_reset(&evidence[0]);
     fp8q_evidence_reset(&evidence[1]);
     fp8q_evidence_reset(&baseline);
@@ -424,6 +686,75 @@ static void each_scenario_has_its_exit_status(void **state)
     for (size_t i = 0; i < n; i++)
         run_scenario(&scenarios[i]);
     print_message("%zu scenarios\n", n);
+}
+
+static void nothing_passes_by_accident(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(no_accident) / sizeof(*no_accident); i++)
+        run_scenario(&no_accident[i]);
+}
+
+/* Figures that the samples of the same file do not give.  */
+static void evidence_that_contradicts_itself_is_malformed(void **state)
+{
+    (void)state;
+    static const char *const lies[] = {"kld", "top1", "tokens", "se", "ppl"};
+    for (size_t i = 0; i < sizeof(lies) / sizeof(*lies); i++) {
+        struct fp8q_error err = {0};
+        struct fp8q_evidence e;
+        struct figures f = good;
+        f.extra = lies[i];
+        char *text = evidence_text(&f);
+        assert_failed(fp8q_evidence_parse(text, strlen(text), "e.json", &e, &err), FP8Q_E_FORMAT,
+                      &err, strcmp(lies[i], "kld") == 0 ? "kld.mean" : lies[i]);
+        assert_string_equal(err.id, "evidence-contradiction");
+        free(text);
+    }
+}
+
+/* Scores that are no counts: @shift is what the quantized model loses on each item.  */
+static enum fp8q_verdict judge_scores(unsigned n, double shift, const char *policy_text)
+{
+    struct fp8q_text csv[2] = {{0}};
+    for (int side = 0; side < 2; side++) {
+        fp8q_text_puts(&csv[side], "id,score\n");
+        for (unsigned i = 0; i < n; i++)
+            fp8q_text_printf(&csv[side], "%u,%.6f\n", i,
+                             0.5 + 0.01 * (i % 40) - (side ? shift + 0.001 * (i % 7) - 0.003 : 0));
+    }
+    struct scenario s = {.policy = policy_text};
+    struct fp8q_error err = {0};
+    struct fp8q_policy policy;
+    struct fp8q_task_pairs pairs;
+    struct fp8q_gate gate;
+    assert_ok(fp8q_policy_parse(s.policy, strlen(s.policy), "p", &policy, &err), &err);
+    make_tasks(&(struct tasks_text){csv[0].data, csv[1].data, 0, 0, 0, 0}, &pairs);
+    const struct fp8q_gate_task task = {"gsm8k", &pairs.pairs[0].base, &pairs.pairs[0].quant,
+                                        false};
+    const struct fp8q_gate_request request = {.policy = &policy, .tasks = &task, .n_tasks = 1};
+    policy.verify_required = policy.eval_required = false;
+    assert_ok(fp8q_gate(&request, &gate, &err), &err);
+    enum fp8q_verdict verdict = gate.verdict;
+    fp8q_gate_reset(&gate);
+    fp8q_task_pairs_reset(&pairs);
+    fp8q_policy_reset(&policy);
+    fp8q_text_reset(&csv[0]);
+    fp8q_text_reset(&csv[1]);
+    return verdict;
+}
+
+static void scores_are_judged_in_their_direction(void **state)
+{
+    (void)state;
+    const char *none = POLICY("\"confidence\":0.95");
+    assert_int_equal(judge_scores(400, 0, none), FP8Q_VERDICT_PASS);
+    assert_int_equal(judge_scores(400, -0.1, none), FP8Q_VERDICT_PASS);
+    assert_int_equal(judge_scores(400, 0.1, none), FP8Q_VERDICT_FAIL);
+    assert_int_equal(judge_scores(40, 0, none), FP8Q_VERDICT_INCONCLUSIVE);
+    assert_int_equal(judge_scores(400, 0, LOWER), FP8Q_VERDICT_PASS);
+    assert_int_equal(judge_scores(400, 0.1, LOWER), FP8Q_VERDICT_PASS);
+    assert_int_equal(judge_scores(400, -0.1, LOWER), FP8Q_VERDICT_FAIL);
 }
 
 /* Real figures (Qwen2.5-0.5B, 4,088 tokens): compensated rounding with unit tokens has a higher
@@ -558,6 +889,15 @@ static void importers_name_what_is_wrong(void **state)
     }
 }
 
+/* Enough prompts for an interval.  */
+static char *ten_times(const char *line)
+{
+    struct fp8q_text t = {0};
+    for (int i = 0; i < 10; i++)
+        fp8q_text_printf(&t, "%s\n", line);
+    return t.data;
+}
+
 /* The same two positions in the three shapes: token 6 with p 0.5 against 0.4, others listed in
  * part.  */
 static void serving_logprobs_give_kld_and_nll(void **state)
@@ -589,8 +929,11 @@ static void serving_logprobs_give_kld_and_nll(void **state)
             POLICY("\"verify\":{\"required\":false},\"eval\":{\"required\":false},"
                    "\"serving\":{\"kld_max\":0.001}");
         assert_ok(fp8q_policy_parse(overlay, strlen(overlay), "p", &policy, &err), &err);
-        make_task(&(struct tasks_text){base, quant[i], 0, 0, 0, 0}, results, NULL);
-        const struct fp8q_gate_task task = {"chat", &results[0], &results[1]};
+        char *many_base = ten_times(base), *many_quant = ten_times(quant[i]);
+        make_task(&(struct tasks_text){many_base, many_quant, 0, 0, 0, 0}, results, NULL);
+        free(many_base);
+        free(many_quant);
+        const struct fp8q_gate_task task = {"chat", &results[0], &results[1], false};
         const struct fp8q_gate_request request = {.policy = &policy, .tasks = &task, .n_tasks = 1};
         assert_ok(fp8q_gate(&request, &gate, &err), &err);
         const struct fp8q_gate_check *c = find_check(&gate, "task.chat.kld", FP8Q_VERDICT_FAIL);
@@ -680,6 +1023,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_scenario_has_its_exit_status),
+        cmocka_unit_test(nothing_passes_by_accident),
+        cmocka_unit_test(evidence_that_contradicts_itself_is_malformed),
+        cmocka_unit_test(scores_are_judged_in_their_direction),
         cmocka_unit_test(the_wrong_recipe_is_caught),
         cmocka_unit_test(importers_read_what_tools_write),
         cmocka_unit_test(importers_name_what_is_wrong),

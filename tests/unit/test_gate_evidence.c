@@ -57,22 +57,24 @@ static void times_read_back(void **state)
 static void what_is_written_reads_back(void **state)
 {
     (void)state;
-    char kind[] = "eval", stack[] = "engine 1 on \"x\"", tool[] = "fp8q";
+    char kind[] = "eval", stack[] = "engine 1 on \"x\"", tool[] = "fp8q", rounding[] = "gptq";
     struct fp8q_evidence out = {.kind = kind,
                                 .stack = stack,
                                 .tool = tool,
                                 .created = 1769903999,
                                 .source = {true, 0x0000beef},
-                                .output = {true, 0xdeadbeef}};
+                                .rounding = rounding,
+                                .output = {true, 0xdeadbeef},
+                                .config = {true, 0x00c0ffee}};
     struct fp8q_jsonw w = {.indent = 1};
     struct fp8q_error err = {0};
     struct fp8q_evidence in;
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_evidence_write(&w, &out);
-    fp8q_jsonw_string(&w, "acts", "dynamic");
+    fp8q_jsonw_string(&w, "acts", "served");
     fp8q_jsonw_uint(&w, "tokens", 811);
     fp8q_jsonw_raw(&w, "kld", "{\"mean\": 0.00735, \"se\": null, \"se_by_token\": 0.0002}");
-    fp8q_jsonw_raw(&w, "ppl", "{\"source\": 6.68, \"output\": 6.74, \"dln\": -0.0097}");
+    fp8q_jsonw_raw(&w, "ppl", "{\"dln\": -0.0097}");
     fp8q_jsonw_raw(&w, "rows", "{\"activations-only\": {\"kld\": {\"mean\": 0.00289}}}");
     fp8q_jsonw_raw(&w, "samples",
                    "[{\"tokens\": 811, \"kld\": 0.00735}, {\"tokens\": 0, \"kld\": null}]");
@@ -85,9 +87,12 @@ static void what_is_written_reads_back(void **state)
     assert_true(in.source.known && in.source.crc32 == 0xbeef);
     assert_true(in.output.known && in.output.crc32 == 0xdeadbeef);
     assert_false(in.inputs.known);
-    assert_true(in.eval.kld == 0.00735 && in.eval.kld_se == 0.0002);
-    assert_true(in.eval.delta_ln_ppl == -0.0097 && in.eval.floor_kld == 0.00289);
-    assert_true(isnan(in.eval.top1) && isnan(in.eval.weights_kld));
+    assert_true(in.config.known && in.config.crc32 == 0xc0ffee);
+    assert_string_equal(in.rounding, "gptq");
+    assert_int_equal(in.eval.n_scored, 1);
+    assert_true(in.eval.output.kld == 0.00735 && isnan(in.eval.output.kld_se));
+    assert_true(in.eval.output.dln == -0.0097 && in.eval.floor.kld == 0.00289);
+    assert_true(isnan(in.eval.output.top1) && isnan(in.eval.requant.kld));
     assert_int_equal(in.eval.n_samples, 2);
     assert_int_equal(in.eval.samples[1].tokens, 0);
     fp8q_evidence_reset(&in);
@@ -139,12 +144,52 @@ static void what_is_wrong_is_named(void **state)
                   "no-such-file");
 }
 
+/* Order, white space, nulls and what changes no result do not matter; all else does.  */
+static void networks_are_told_apart(void **state)
+{
+    (void)state;
+    static const char base[] =
+        "{\"rope\":{\"theta\":10000.0,\"type\":\"x\"},\"eps\":1e-6,\"l\":[1,2],"
+        "\"tie\":true,\"dtype\":\"bfloat16\"}";
+    static const char *const same[] = {
+        "{\"eps\": 1e-6, \"tie\": true, \"l\": [1, 2], \"rope\": {\"type\": \"x\", \"theta\": "
+        "1e4}}",
+        "{\"rope\":{\"theta\":10000.0,\"type\":\"x\"},\"eps\":1e-6,\"l\":[1,2],\"tie\":true,"
+        "\"quantization_config\":{\"a\":1},\"torch_dtype\":\"float16\",\"sliding\":null,"
+        "\"transformers_version\":\"9\"}"};
+    static const char *const other[] = {
+        "{\"rope\":{\"theta\":20.0,\"type\":\"x\"},\"eps\":1e-6,\"l\":[1,2],\"tie\":true}",
+        "{\"rope\":{\"theta\":10000.0,\"type\":\"y\"},\"eps\":1e-6,\"l\":[1,2],\"tie\":true}",
+        "{\"rope\":{\"theta\":10000.0,\"type\":\"x\"},\"eps\":1e-5,\"l\":[1,2],\"tie\":true}",
+        "{\"rope\":{\"theta\":10000.0,\"type\":\"x\"},\"eps\":1e-6,\"l\":[2,1],\"tie\":true}",
+        "{\"rope\":{\"theta\":10000.0,\"type\":\"x\"},\"eps\":1e-6,\"l\":[1,2],\"tie\":false}",
+        "{\"rope\":{\"theta\":10000.0,\"type\":\"x\"},\"eps\":1e-6,\"l\":[1,2]}",
+        "{\"theta\":10000.0,\"type\":\"x\",\"eps\":1e-6,\"l\":[1,2],\"tie\":true}"};
+    uint32_t crc = 0;
+    for (size_t i = 0; i < 10; i++) {
+        struct fp8q_error err = {0};
+        struct fp8q_json *json;
+        const char *text = base;
+        if (i > 0)
+            text = i < 3 ? same[i - 1] : other[i - 3];
+        assert_ok(fp8q_json_parse(text, strlen(text), 0, "config.json", &json, &err), &err);
+        struct fp8q_fingerprint f = fp8q_network_fingerprint(json);
+        assert_true(f.known);
+        if (i == 0)
+            crc = f.crc32;
+        assert_true((f.crc32 == crc) == (i < 3));
+        fp8q_json_free(json);
+    }
+    assert_false(fp8q_network_fingerprint(NULL).known);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times_read_back),
         cmocka_unit_test(what_is_written_reads_back),
         cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(networks_are_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

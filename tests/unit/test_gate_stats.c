@@ -114,21 +114,112 @@ static void bootstrap_is_seeded_and_near_scipy(void **state)
         values[i] = bootstrap_values[i].x;
         clusters[i] = i / 10 * 977;
     }
-    assert_ok(fp8q_bootstrap_mean(values, NULL, n, 1, 10000, 0.05, &a, &clusters_found, &err),
-              &err);
-    assert_ok(fp8q_bootstrap_mean(values, NULL, n, 1, 10000, 0.05, &b, &clusters_found, &err),
-              &err);
+    const struct fp8q_bootstrap how = {.seed = 1, .resamples = 10000, .tail = 0.05};
+    struct fp8q_clustered sample = {values, NULL, n};
+    assert_ok(fp8q_bootstrap_mean(&sample, &how, &a, &clusters_found, &err), &err);
+    assert_ok(fp8q_bootstrap_mean(&sample, &how, &b, &clusters_found, &err), &err);
     assert_memory_equal(&a, &b, sizeof(a));
     assert_int_equal(clusters_found, n);
     double width = bootstrap_figures[0].high - bootstrap_figures[0].low;
     assert_true(fabs(a.low - bootstrap_figures[0].low) < 0.03 * width);
     assert_true(fabs(a.high - bootstrap_figures[0].high) < 0.03 * width);
-    assert_ok(fp8q_bootstrap_mean(values, clusters, n, 1, 10000, 0.05, &a, &clusters_found, &err),
-              &err);
+    sample.clusters = clusters;
+    assert_ok(fp8q_bootstrap_mean(&sample, &how, &a, &clusters_found, &err), &err);
     assert_int_equal(clusters_found, 40);
     width = cluster_figures[0].high - cluster_figures[0].low;
     assert_true(fabs(a.low - cluster_figures[0].low) < 0.03 * width);
     assert_true(fabs(a.high - cluster_figures[0].high) < 0.03 * width);
+}
+
+static void t_bounds_equal_scipy(void **state)
+{
+    (void)state;
+    static const struct {
+        double tail, df, t;
+    } rows[] = {{0.05, 1, 6.313751514675},
+                {0.05, 2, 2.919985580354},
+                {0.05, 7, 1.894578605061},
+                {0.05, 29, 1.699127026533},
+                {0.01, 5, 3.364929998907},
+                {0.05, 1e9, 1.644853626951},
+                {0.5, 3, 0}};
+    for (size_t i = 0; i < COUNT(rows); i++)
+        assert_near(fp8q_t_bound(rows[i].tail, rows[i].df), rows[i].t, 1e-8);
+}
+
+static uint64_t random_of(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return *state >> 33;
+}
+
+/* How often @n items (in clusters of @each) pass a margin that is half of the loss that one item in
+ * @one_in shows, out of 1000 tries.  */
+static unsigned passes(size_t n, size_t each, uint64_t one_in, double half_point, uint64_t *seed)
+{
+    const struct fp8q_bootstrap how = {.seed = 1, .resamples = 200, .tail = 0.05};
+    double losses[600];
+    uint64_t clusters[600];
+    unsigned passed = 0;
+    for (unsigned try = 0; try < 1000; try++) {
+        struct fp8q_error err = {0};
+        struct fp8q_interval i;
+        size_t found;
+        for (size_t k = 0; k < n * each; k++) {
+            losses[k] = k % each ? losses[k - 1] : random_of(seed) % one_in == 0;
+            clusters[k] = k / each;
+        }
+        losses[0] += half_point; /* so that not all are 0 or 1 */
+        const struct fp8q_clustered sample = {losses, clusters, n * each};
+        assert_ok(fp8q_mean_bounds(&sample, &how, 1, &i, &found, &err), &err);
+        assert_int_equal(found, n);
+        passed += i.high <= 0.5 / (double)one_in;
+    }
+    return passed;
+}
+
+/* A loss of 0.1 (one item in ten fails) and a margin of 0.05: the nominal level is 5 %.  */
+static void few_items_do_not_hide_a_loss(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1, 2, 3, 5, 10, 20, 30, 50, 60, 100};
+    uint64_t seed = 7;
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        assert_true(passes(sizes[i], 1, 10, 0.001, &seed) <= 50);
+        assert_true(passes(sizes[i], 5, 10, 0.001, &seed) <= 50);
+    }
+}
+
+/* At the margin itself the bound may be missed 5 % of the time; 8 % is what is left of the
+ * approximation at any size.  And it must be possible to pass: enough items without a loss do.  */
+static void the_bound_of_a_mean_covers(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {20, 60, 100, 200, 400};
+    const struct fp8q_bootstrap how = {.seed = 1, .resamples = 200, .tail = 0.05};
+    uint64_t seed = 11;
+    for (size_t s = 0; s < COUNT(sizes); s++) {
+        unsigned missed = 0;
+        for (unsigned try = 0; try < 1000; try++) {
+            double losses[400];
+            struct fp8q_error err = {0};
+            struct fp8q_interval i;
+            size_t found;
+            for (size_t k = 0; k < sizes[s]; k++)
+                losses[k] = random_of(&seed) % 20 == 0;
+            const struct fp8q_clustered sample = {losses, NULL, sizes[s]};
+            assert_ok(fp8q_mean_bounds(&sample, &how, 1, &i, &found, &err), &err);
+            missed += i.high <= 0.05;
+        }
+        assert_true(missed <= 80);
+    }
+    const double none[200] = {0};
+    const struct fp8q_clustered sample = {none, NULL, 200};
+    struct fp8q_error err = {0};
+    struct fp8q_interval i;
+    size_t found;
+    assert_ok(fp8q_mean_bounds(&sample, &how, 1, &i, &found, &err), &err);
+    assert_true(i.estimate == 0 && i.high < 0.015 && i.low > -0.015);
 }
 
 static void ratio_and_sample_size(void **state)
@@ -162,6 +253,9 @@ int main(void)
         cmocka_unit_test(the_paired_bound_holds_what_it_promises),
         cmocka_unit_test(exact_and_normal_bounds_meet),
         cmocka_unit_test(bootstrap_is_seeded_and_near_scipy),
+        cmocka_unit_test(t_bounds_equal_scipy),
+        cmocka_unit_test(few_items_do_not_hide_a_loss),
+        cmocka_unit_test(the_bound_of_a_mean_covers),
         cmocka_unit_test(ratio_and_sample_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
