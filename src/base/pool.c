@@ -8,6 +8,8 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "base/float_env.h"
+
 struct pool {
     pthread_mutex_t lock; /* guards all below */
     uint64_t next, limit; /* tasks at or beyond @limit are not started */
@@ -24,9 +26,8 @@ struct worker {
     unsigned index;
 };
 
-static void *work(void *arg)
+static __attribute__((noinline)) void take_tasks(struct worker *self)
 {
-    struct worker *self = arg;
     struct pool *pool = self->pool;
 
     for (;;) {
@@ -35,7 +36,7 @@ static void *work(void *arg)
         pthread_mutex_unlock(&pool->lock);
 
         if (task == UINT64_MAX)
-            return NULL;
+            return;
 
         struct fp8q_error error = {0};
         int status = fp8q_watch_check(pool->watch, &error);
@@ -52,6 +53,16 @@ static void *work(void *arg)
         }
         pthread_mutex_unlock(&pool->lock);
     }
+}
+
+/* A thread inherits the floating-point mode of the host program, and so does what runs in it.  */
+static void *work(void *arg)
+{
+    uint64_t mode = fp8q_float_env_enter();
+
+    take_tasks(arg);
+    fp8q_float_env_leave(mode);
+    return NULL;
 }
 
 int fp8q_pool_run(const struct fp8q_watch *watch, unsigned n_threads, uint64_t n_tasks,

@@ -239,6 +239,18 @@ static int fail_nonfinite(const struct pass *p, struct fp8q_error *err)
                      magnitude == infinity[p->from] ? "Inf" : "NaN", index);
 }
 
+/* Never a checkpoint whose weights are finite in the source and infinite when they are read.  */
+static int fail_overflow(const struct pass *p, float amax, float scale, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+
+    return fp8q_fail(
+        err, FP8Q_E_UNSUPPORTED, "scale-overflow",
+        "tensor \"%s\": the value %g with the power-of-two scale %g would be read back "
+        "as infinity; use --scale-fmt f32, or --ignore leaves the tensor as it is",
+        fp8q_show(&shown, p->source->name), (double)amax, (double)scale);
+}
+
 /* Reads the panel and finds the scale of each of its blocks.  */
 static int block_scales(struct pass *p, float *scales, struct fp8q_error *err)
 {
@@ -253,6 +265,12 @@ static int block_scales(struct pass *p, float *scales, struct fp8q_error *err)
     }
     if (!fp8q_block_scales(p->from, amax, n, p->job->plan->options.scale_fmt, scales))
         return fail_nonfinite(p, err);
+
+    for (size_t i = 0; i < n; i++) {
+        float value;
+        if (fp8q_amax_value(p->from, amax[i], &value) && fp8q_scale_overflows(value, scales[i]))
+            return fail_overflow(p, value, scales[i], err);
+    }
     return FP8Q_OK;
 }
 

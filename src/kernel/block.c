@@ -6,7 +6,10 @@
  */
 #include "kernel/block.h"
 
+#include <math.h>
 #include <string.h>
+
+#include "base/float_env.h"
 
 static float float_of(uint32_t bits)
 {
@@ -25,14 +28,47 @@ static float power_of_two_scale(float amax)
     return exponent <= 8 ? FP8Q_MIN_SCALE : float_of((exponent - 8) << 23);
 }
 
+static __attribute__((noinline)) float divide_by_448_here(float amax)
+{
+    return amax / FP8Q_E4M3_MAX;
+}
+
+static float divide_by_448(float amax)
+{
+    uint64_t mode = fp8q_float_env_enter();
+    float scale = divide_by_448_here(amax);
+    fp8q_float_env_leave(mode);
+    return scale;
+}
+
+bool fp8q_scale_overflows(float amax, float scale)
+{
+    /* The largest magnitude of a block has its largest code.  Only near the end of F32 can that be
+     * rounded up beyond it, so that nothing need be computed below.  */
+    if (amax < 0x1p127f)
+        return false;
+
+    const struct fp8q_kernel *k = fp8q_kernel_select("scalar");
+    uint8_t code;
+    float back;
+    k->encode[FP8Q_FLOAT_F32](&code, &amax, 1, scale);
+    k->decode[FP8Q_FLOAT_F32](&back, &code, 1, scale);
+    return isinf(back);
+}
+
 float fp8q_scale(float amax, enum fp8q_scale_fmt fmt)
 {
-    if (amax == 0.0f)
+    /* 448 * 2^-126, below which the scale is 2^-126.  Compared as bits: where subnormals count as
+     * zero, amax == 0 would hold for them too.  */
+    static const uint32_t least = 9u << 23 | 0x600000;
+    uint32_t bits;
+
+    memcpy(&bits, &amax, sizeof(bits));
+    if (bits == 0)
         return 1.0f;
     if (fmt == FP8Q_SCALE_UE8M0)
         return power_of_two_scale(amax);
-    float scale = amax / FP8Q_E4M3_MAX;
-    return scale < FP8Q_MIN_SCALE ? FP8Q_MIN_SCALE : scale;
+    return bits < least ? FP8Q_MIN_SCALE : divide_by_448(amax);
 }
 
 bool fp8q_amax_value(enum fp8q_float from, uint32_t bits, float *amax_out)

@@ -26,6 +26,10 @@ struct fp8q_grid {
     uint32_t rows, cols;
 };
 
+/* Whether the largest value of a block, as FP8 and multiplied back by @scale, is no longer finite:
+ * with a power-of-two scale values from 248 * 2^120 on round up to 2^128.  */
+bool fp8q_scale_overflows(float amax, float scale);
+
 /* Sizes of the scale matrix of an [n_rows, n_cols] weight (ceiling division).  */
 void fp8q_grid_shape(struct fp8q_grid grid, uint64_t n_rows, uint64_t n_cols,
                      uint64_t shape_out[2]);

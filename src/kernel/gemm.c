@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "base/float_env.h"
 #include "base/mem.h"
 
 /* Columns of k that one pass takes: a tile's rows of A (at most 14 x 512 floats) stay in the first
@@ -108,8 +109,9 @@ static void edge_tile(const struct fp8q_gemm *g, size_t n_rows, size_t n_cols, s
         memcpy(c + i * ldc, tile + i * g->nr, n_cols * sizeof(*c));
 }
 
-void fp8q_gemm_packed(const struct fp8q_gemm *g, size_t n_rows, size_t n_cols, size_t n_k,
-                      const float *a_packed, const float *b_packed, float *c, size_t ldc)
+static __attribute__((noinline)) void packed(const struct fp8q_gemm *g, size_t n_rows,
+                                             size_t n_cols, size_t n_k, const float *a_packed,
+                                             const float *b_packed, float *c, size_t ldc)
 {
     if (n_k == 0)
         for (size_t i = 0; i < n_rows; i++)
@@ -131,4 +133,13 @@ void fp8q_gemm_packed(const struct fp8q_gemm *g, size_t n_rows, size_t n_cols, s
             }
         }
     }
+}
+
+void fp8q_gemm_packed(const struct fp8q_gemm *g, size_t n_rows, size_t n_cols, size_t n_k,
+                      const float *a_packed, const float *b_packed, float *c, size_t ldc)
+{
+    uint64_t mode = fp8q_float_env_enter();
+
+    packed(g, n_rows, n_cols, n_k, a_packed, b_packed, c, ldc);
+    fp8q_float_env_leave(mode);
 }

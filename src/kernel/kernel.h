@@ -5,7 +5,7 @@
  * scalar.c defines the result bits; every other variant reproduces them exactly, for any n (0
  * included) and any alignment, without reading or writing past the end.  n counts elements; dst and
  * src must not overlap.  Nothing here knows of blocks, tensors or files.  Results do not depend on
- * the rounding or flush-to-zero mode beyond the default environment.
+ * the rounding or flush-to-zero mode of the caller, which is left as it was.
  */
 #ifndef FP8Q_KERNEL_H
 #define FP8Q_KERNEL_H

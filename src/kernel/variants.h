@@ -6,6 +6,7 @@
 #ifndef FP8Q_KERNEL_VARIANTS_H
 #define FP8Q_KERNEL_VARIANTS_H
 
+#include "base/float_env.h"
 #include "kernel/kernel.h"
 
 extern const struct fp8q_kernel fp8q_kernel_scalar, fp8q_kernel_avx2, fp8q_kernel_avx512,
@@ -22,21 +23,47 @@ static inline struct check_bound check_bound(float scale, float factor)
     return (struct check_bound){slack / 16, slack * 0x1p-10 * (double)scale};
 }
 
+#define FP8Q_NOINLINE __attribute__((noinline))
+
 /* A variant writes encode(), decode() and check() once, as inline functions whose first argument is
- * the format; these are the functions of one format.  */
+ * the format; these are the functions of one format.  They compute in the default floating-point
+ * mode, whatever that of the caller.  */
 #define FP8Q_INSTANCES(FORMAT, format)                                                             \
-    static void encode_##format(uint8_t *dst, const void *src, size_t n, float scale)              \
+    static FP8Q_NOINLINE void encode_##format##_here(uint8_t *dst, const void *src, size_t n,      \
+                                                     float scale)                                  \
     {                                                                                              \
         encode(FP8Q_FLOAT_##FORMAT, dst, src, n, scale);                                           \
     }                                                                                              \
-    static void decode_##format(void *dst, const uint8_t *src, size_t n, float scale)              \
+    static void encode_##format(uint8_t *dst, const void *src, size_t n, float scale)              \
+    {                                                                                              \
+        uint64_t mode = fp8q_float_env_enter();                                                    \
+        encode_##format##_here(dst, src, n, scale);                                                \
+        fp8q_float_env_leave(mode);                                                                \
+    }                                                                                              \
+    static FP8Q_NOINLINE void decode_##format##_here(void *dst, const uint8_t *src, size_t n,      \
+                                                     float scale)                                  \
     {                                                                                              \
         decode(FP8Q_FLOAT_##FORMAT, dst, src, n, scale);                                           \
+    }                                                                                              \
+    static void decode_##format(void *dst, const uint8_t *src, size_t n, float scale)              \
+    {                                                                                              \
+        uint64_t mode = fp8q_float_env_enter();                                                    \
+        decode_##format##_here(dst, src, n, scale);                                                \
+        fp8q_float_env_leave(mode);                                                                \
+    }                                                                                              \
+    static FP8Q_NOINLINE size_t check_##format##_here(const void *src, const uint8_t *codes,       \
+                                                      size_t n, float scale, float factor,         \
+                                                      struct fp8q_error_sums *sums)                \
+    {                                                                                              \
+        return check(FP8Q_FLOAT_##FORMAT, src, codes, n, scale, factor, sums);                     \
     }                                                                                              \
     static size_t check_##format(const void *src, const uint8_t *codes, size_t n, float scale,     \
                                  float factor, struct fp8q_error_sums *sums)                       \
     {                                                                                              \
-        return check(FP8Q_FLOAT_##FORMAT, src, codes, n, scale, factor, sums);                     \
+        uint64_t mode = fp8q_float_env_enter();                                                    \
+        size_t broken = check_##format##_here(src, codes, n, scale, factor, sums);                 \
+        fp8q_float_env_leave(mode);                                                                \
+        return broken;                                                                             \
     }
 
 /* Row by row, for variants that have nothing better for one format.  */
