@@ -284,6 +284,14 @@ int fp8q_calib_matches(const struct fp8q_calib *calib, uint32_t fingerprint, str
         fp8q_show(&shown, calib->meta.source_fingerprint), hex);
 }
 
+size_t fp8q_calib_unheld(const struct fp8q_calib *calib)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < calib->n_sites; i++)
+        n += calib->sites[i].has[FP8Q_CALIB_HBLK] && calib->sites[i].moment_count[1] == 0;
+    return n;
+}
+
 bool fp8q_calib_is_noise(const struct fp8q_calib *calib)
 {
     const struct fp8q_calib_meta *m = &calib->meta;

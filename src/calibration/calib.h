@@ -96,6 +96,9 @@ int fp8q_calib_matches(const struct fp8q_calib *calib, uint32_t fingerprint,
  * what a byte-level model can do.  */
 bool fp8q_calib_is_noise(const struct fp8q_calib *calib);
 
+/* Linear inputs of whose tokens none was held out: the guard of GPTQ cannot judge them.  */
+size_t fp8q_calib_unheld(const struct fp8q_calib *calib);
+
 /* Gives the floats of one array of site @index; @out has room for fp8q_calib_floats().  */
 typedef int fp8q_calib_get_fn(void *ctx, size_t index, enum fp8q_calib_array array, float *out,
                               struct fp8q_error *err);
@@ -127,7 +130,8 @@ struct fp8q_calibrate_options {
 };
 
 /* Runs @model on @inputs in F32 and writes the statistics.  A quarter of the samples (every fourth;
- * of fewer than four samples, every fourth run of 64 tokens) is held out.  */
+ * of fewer than four samples, every fourth run of 64 tokens, or of a quarter of the longest where
+ * that is no more than 192) is held out.  */
 int fp8q_calibrate(const struct fp8q_model *model, const struct fp8q_inputs *inputs,
                    const struct fp8q_calibrate_options *options, const char *out, bool overwrite,
                    struct fp8q_error *err);

@@ -180,6 +180,13 @@ static int open_rounding(const struct job *j, struct rounding *r,
                            "%s: the model finds its inputs no likelier than chance, so every "
                            "linear keeps plain rounding",
                            calibration));
+    size_t unheld = fp8q_calib_unheld(&r->gptq.calib);
+    if (unheld > 0)
+        FP8Q_TRY(fp8q_warn(warnings, err, "calibration-unheld",
+                           "%s: of %zu of its %zu linear inputs no token was held out, so nothing "
+                           "shows whether GPTQ helps and they keep plain rounding; calibrate with "
+                           "four samples or more",
+                           calibration, unheld, r->gptq.calib.n_sites));
     return fp8q_rounding_json(&r->gptq, &r->json, err);
 }
 

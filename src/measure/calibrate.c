@@ -41,7 +41,7 @@ struct collector {
     size_t first_sample; /* of it */
     float *inverse_norms;
     float *scratch; /* a worker's rows, packed twice, and product */
-    size_t scratch_floats, max_run;
+    size_t scratch_floats, max_run, held_run;
     uint64_t work_done;
 };
 
@@ -56,8 +56,8 @@ static size_t next_run(const struct collector *c, size_t sample, size_t n_tokens
         return n_tokens - t;
     }
 
-    *held_out = t / HELD_RUN % 4 == 3;
-    return fp8q_min_size((t / HELD_RUN + 1) * HELD_RUN, n_tokens) - t;
+    *held_out = t / c->held_run % 4 == 3;
+    return fp8q_min_size((t / c->held_run + 1) * c->held_run, n_tokens) - t;
 }
 
 /* ---- one group at one site ------------------------------------------------------------------- */
@@ -316,6 +316,8 @@ static int open_collector(struct collector *c, size_t max_tokens, struct fp8q_er
 
     /* A run may be a whole sample.  */
     c->max_run = fp8q_longest_sample(c->inputs);
+    /* Short samples have shorter runs, so that the last quarter of the longest is held out.  */
+    c->held_run = c->max_run > 3 * HELD_RUN ? HELD_RUN : fp8q_max_size(c->max_run / 4, 1);
     c->scratch_floats = c->max_run * FP8Q_BLOCK + FP8Q_MOMENTS +
                         fp8q_packed_a(fw->gemm, FP8Q_BLOCK, c->max_run) +
                         fp8q_packed_b(fw->gemm, FP8Q_BLOCK, c->max_run);

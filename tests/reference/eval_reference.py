@@ -191,7 +191,9 @@ def statistics(checkpoint, module, inputs):
     layer.register_forward_pre_hook(lambda m, a: seen.append(a[0][0].double()))
     samples = load_samples(inputs)
     log_probs(model, samples)
-    held = [torch.arange(len(x)) // 64 % 4 == 3 for x in seen]  # fewer than 4 samples: every fourth run of 64
+    longest = max(len(x) for x in seen)
+    run = 64 if longest > 192 else max(longest // 4, 1)
+    held = [torch.arange(len(x)) // run % 4 == 3 for x in seen]  # fewer than 4 samples: every fourth run
     x, held = torch.cat(seen), torch.cat(held)
     modality = torch.cat([s.get("modality", torch.zeros(len(v), dtype=torch.uint8)) for s, v in zip(samples, seen)])
     unit = x / x.norm(dim=1, keepdim=True)

@@ -115,6 +115,65 @@ static void statistics_are_those_of_hooks(void **state)
     temp_dir_remove(dir);
 }
 
+/* Whatever the inputs' sizes: about a quarter of the tokens judges what the others suggest.  */
+static void a_quarter_is_held_out(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t n_samples, lengths[5];
+        bool none;
+    } cases[] = {
+        {1, {3}, true},           {1, {4}, false},
+        {1, {5}, false},          {1, {150}, false},
+        {1, {192}, false},        {1, {193}, false},
+        {3, {10, 3, 20}, false},  {3, {150, 150, 150}, false},
+        {4, {2, 2, 2, 2}, false}, {5, {9, 9, 9, 9, 9}, false},
+    };
+    static int64_t ids[200];
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        const int64_t *lists[5] = {ids, ids, ids, ids, ids};
+        struct fp8q_error err = {0};
+        struct fp8q_inputs inputs;
+        struct fp8q_calib calib;
+        char *dir = temp_dir_make(), *path = fp8q_join(dir, "c.calib.safetensors");
+        assert_ok(fp8q_inputs_from_ids(lists, cases[i].lengths, cases[i].n_samples, "zeros",
+                                       &inputs, &err),
+                  &err);
+        calibrate("llama-untied", &inputs, 1, NULL, path);
+        assert_ok(fp8q_calib_open(path, &calib, &err), &err);
+        const int64_t *count = calib.sites[0].moment_count;
+        assert_int_equal(count[0] + count[1], (int64_t)inputs.n_tokens);
+        assert_int_equal(fp8q_calib_unheld(&calib), cases[i].none ? calib.n_sites : 0);
+        if (!cases[i].none)
+            assert_true(count[1] > 0 && count[1] * 2 < count[0] * 3);
+        fp8q_calib_close(&calib);
+        fp8q_inputs_reset(&inputs);
+        temp_dir_remove(dir);
+        free(path);
+    }
+}
+
+/* Counts of a hostile file that add up to more than fits.  */
+static void counts_that_overflow_are_refused(void **state)
+{
+    (void)state;
+    struct fp8q_error err = {0};
+    char *dir = temp_dir_make(), *path = fp8q_join(dir, "a.calib.safetensors"),
+         *out = fp8q_join(dir, "b.calib.safetensors");
+    int64_t count[1] = {INT64_MAX - 3};
+    float sumsq[4] = {1, 2, 3, 4};
+    const struct memory_tensor tensors[] = {{"model.x.count", FP8Q_I64, {1}, 1, count},
+                                            {"model.x.sumsq", FP8Q_F32, {1, 4}, 2, sumsq}};
+    const struct fp8q_st_pair metadata[] = {{"format", "fp8q-calib/1", 6, 12}};
+    write_tensors_with(path, tensors, 2, metadata, 1);
+    const char *const paths[2] = {path, path};
+    assert_failed(fp8q_calib_merge(paths, 2, "now", out, true, &err), FP8Q_E_FORMAT, &err,
+                  "add up to more");
+    temp_dir_remove(dir);
+    free(path);
+    free(out);
+}
+
 /* ---- files ------------------------------------------------------------------------------------
  */
 
@@ -496,6 +555,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(statistics_are_those_of_hooks),
+        cmocka_unit_test(a_quarter_is_held_out),
+        cmocka_unit_test(counts_that_overflow_are_refused),
         cmocka_unit_test(threads_and_kernels_change_no_byte),
         cmocka_unit_test(merging_adds_up),
         cmocka_unit_test(other_inputs_are_drift),
