@@ -14,6 +14,9 @@
 #include "format/json.h"
 #include "format/safetensors.h"
 
+/* Bytes of a config.json that is read.  */
+#define FP8Q_MOST_CONFIG ((uint64_t)16 << 20)
+
 struct fp8q_shard {
     char *name; /* path relative to the checkpoint, as the index spells it but without "./" and "//"
                  */

@@ -19,7 +19,6 @@
 #include "base/mem.h"
 
 #define MAX_INDEX ((uint64_t)256 << 20)
-#define MAX_CONFIG ((uint64_t)16 << 20)
 
 static bool dir_has(const struct fp8q_opening *o, const char *name)
 {
@@ -325,7 +324,7 @@ static int read_config_at(struct fp8q_opening *o, const char *path)
     struct fp8q_ckpt *ckpt = o->ckpt;
     struct fp8q_shown shown;
 
-    FP8Q_TRY(fp8q_read_file(path, MAX_CONFIG, &ckpt->config_text, &ckpt->config_len, o->err));
+    FP8Q_TRY(fp8q_read_file(path, FP8Q_MOST_CONFIG, &ckpt->config_text, &ckpt->config_len, o->err));
     FP8Q_TRY(fp8q_json_parse(ckpt->config_text, ckpt->config_len, FP8Q_JSON_PYTHON, path,
                              &ckpt->config, o->err));
     if (!fp8q_json_is_object(ckpt->config))

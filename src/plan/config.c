@@ -9,13 +9,15 @@
 
 #include "format/jsonw.h"
 #include "format/names.h"
+#include "select/fused.h"
 #include "select/pattern.h"
+#include "select/quantized.h"
 
-static void write_list(struct fp8q_jsonw *w, const char *key, const struct fp8q_plan *plan)
+static void write_list(struct fp8q_jsonw *w, const char *key, char *const *items, size_t n)
 {
     fp8q_jsonw_open(w, key, '[');
-    for (size_t i = 0; i < plan->n_exclusions; i++)
-        fp8q_jsonw_string(w, NULL, plan->exclusions[i]);
+    for (size_t i = 0; i < n; i++)
+        fp8q_jsonw_string(w, NULL, items[i]);
     fp8q_jsonw_close(w, ']');
 }
 
@@ -38,8 +40,8 @@ static void write_fp8(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
         write_block_size(w, "weight_block_size");
     if (plan->options.scale_fmt == FP8Q_SCALE_UE8M0)
         fp8q_jsonw_string(w, "scale_fmt", "ue8m0");
-    write_list(w, "modules_to_not_convert", plan);
-    write_list(w, "ignored_layers", plan);
+    write_list(w, "modules_to_not_convert", plan->not_converted, plan->n_not_converted);
+    write_list(w, "ignored_layers", plan->exclusions, plan->n_exclusions);
 }
 
 /* The arguments of weights and activations; older libraries forbid any further key.  */
@@ -76,9 +78,8 @@ static void close_group(struct fp8q_jsonw *w, enum fp8q_scheme scheme)
     fp8q_jsonw_close(w, '}');
 }
 
-/* @n characters of a module name, from its `layers.` on, so that any prefix will do.  A draft root
- * `mtp.` has layers of the same numbers, so it is told from the rest.  */
-static void write_stem(struct fp8q_text *t, const char *module, size_t n, bool has_draft)
+/* A draft root `mtp.` has layers of the same numbers, so it is told from the rest.  */
+void fp8q_write_stem(struct fp8q_text *t, const char *module, size_t n, bool has_draft)
 {
     const char *layers = strstr(module, "layers.");
     bool is_draft = strncmp(module, "mtp.", 4) == 0;
@@ -93,34 +94,35 @@ static void write_stem(struct fp8q_text *t, const char *module, size_t n, bool h
 static void make_target(struct fp8q_text *t, const char *module, const struct fp8q_decision *d,
                         bool has_draft)
 {
-    static const char *const fused[][2] = {{"q_proj", "(?:q_proj|qkv_proj)$"},
-                                           {"k_proj", "(?:k_proj|qkv_proj)$"},
-                                           {"v_proj", "(?:v_proj|qkv_proj)$"},
-                                           {"gate_proj", "(?:gate_proj|gate_up_proj)$"},
-                                           {"up_proj", "(?:up_proj|gate_up_proj)$"}};
     const char *last = strrchr(module, '.');
     const char *tail = last ? last + 1 : module;
     if (d->linear && d->group.expert) {
-        write_stem(t, module, d->group.group_len, has_draft);
+        fp8q_write_stem(t, module, d->group.group_len, has_draft);
         fp8q_text_puts(t, ".*");
         return;
     }
-    write_stem(t, module, (size_t)(tail - module), has_draft);
-    for (size_t i = 0; i < sizeof(fused) / sizeof(*fused); i++)
-        if (strcmp(tail, fused[i][0]) == 0) {
-            fp8q_text_puts(t, fused[i][1]);
-            return;
-        }
-    fp8q_text_printf(t, "%s$", tail);
+    fp8q_write_stem(t, module, (size_t)(tail - module), has_draft);
+    const struct fp8q_fused *fused = fp8q_fused_of_part(tail);
+    if (fused && fused->in_targets)
+        fp8q_text_printf(t, "(?:%s|%s)$", tail, fused->name);
+    else
+        fp8q_text_printf(t, "%s$", tail);
+}
+
+bool fp8q_plan_has_draft(const struct fp8q_plan *plan)
+{
+    for (size_t i = 0; i < plan->ckpt->n_tensors; i++)
+        if (strncmp(plan->ckpt->tensors[i].name, "mtp.", 4) == 0)
+            return true;
+
+    return false;
 }
 
 /* One target for each module that has rows for scales, in name order.  */
 static void write_channel_targets(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
 {
     struct fp8q_text before = {0};
-    bool has_draft = false;
-    for (size_t i = 0; i < plan->ckpt->n_tensors; i++)
-        has_draft |= strncmp(plan->ckpt->tensors[i].name, "mtp.", 4) == 0;
+    bool has_draft = fp8q_plan_has_draft(plan);
     for (size_t i = 0; i < plan->ckpt->n_tensors; i++) {
         const struct fp8q_decision *d = &plan->selection.decisions[i];
         const char *name = plan->ckpt->tensors[i].name;
@@ -155,6 +157,8 @@ static void write_compressed_tensors(struct fp8q_jsonw *w, const struct fp8q_pla
     fp8q_jsonw_open(w, "config_groups", '{');
     open_group(w, 0);
     fp8q_jsonw_string(w, NULL, "Linear");
+    if (fp8q_head_is_quantized(plan))
+        fp8q_jsonw_string(w, NULL, "re:.*lm_head$"); /* no Linear in engines: asked for by name */
     close_group(w, main);
     if (mixed) { /* a target by name goes before one by class */
         open_group(w, 1);
@@ -162,47 +166,71 @@ static void write_compressed_tensors(struct fp8q_jsonw *w, const struct fp8q_pla
         close_group(w, FP8Q_SCHEME_CHANNEL);
     }
     fp8q_jsonw_close(w, '}');
-    write_list(w, "ignore", plan);
+    write_list(w, "ignore", plan->exclusions, plan->n_exclusions);
     fp8q_jsonw_raw(w, "kv_cache_scheme", "null");
     fp8q_jsonw_raw(w, "global_compression_ratio", "null");
 }
 
+static int describe(const struct fp8q_plan *plan, struct fp8q_text *out, struct fp8q_error *err)
+{
+    struct fp8q_jsonw w = {.indent = 2};
+    fp8q_jsonw_open(&w, NULL, '{');
+    if (plan->options.format == FP8Q_FORMAT_FP8)
+        write_fp8(&w, plan);
+    else
+        write_compressed_tensors(&w, plan);
+    fp8q_jsonw_close(&w, '}');
+
+    *out = w.text;
+    return fp8q_text_status(out, err);
+}
+
+/* The source's config.json with @description in it.  Claims of another quantization, at the top or
+ * in any nested config, would win over ours in some engine: they are cut out.  */
+static int edit_config(const struct fp8q_ckpt *ckpt, const char *description, struct fp8q_text *out,
+                       struct fp8q_error *err)
+{
+    static const char *const stale[] = {"quantization_config", "compression_config", NULL};
+    char **nested = fp8q_nested_quantization(ckpt->config);
+    if (!nested)
+        return fp8q_fail_nomem(err);
+
+    const struct fp8q_splice splice = {.text = ckpt->config_text,
+                                       .len = ckpt->config_len,
+                                       .what = FP8Q_CONFIG_NAME,
+                                       .remove = stale,
+                                       .remove_nested = (const char *const *)nested,
+                                       .key = description ? "quantization_config" : NULL,
+                                       .value = description};
+    int status = fp8q_json_splice(&splice, out, err);
+    fp8q_free_paths(nested);
+    FP8Q_TRY(status);
+    FP8Q_TRY(fp8q_text_status(out, err));
+
+    /* What this program would not read again must not be written either.  */
+    if (out->len > FP8Q_MOST_CONFIG)
+        return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "config-size",
+                         "config.json would have %zu bytes with its exclusion list, the limit is "
+                         "%llu; leave out whole layers or roots instead of single modules",
+                         out->len, (unsigned long long)FP8Q_MOST_CONFIG);
+    return FP8Q_OK;
+}
+
 int fp8q_config_texts(struct fp8q_plan *plan, struct fp8q_error *err)
 {
-    /* Stale claims of another quantization would win over ours in some engine.  */
-    static const char *const stale[] = {"quantization_config", "compression_config", NULL};
-    static const char *const nested[] = {"text_config.quantization_config",
-                                         "llm_config.quantization_config", NULL};
-    struct fp8q_jsonw w = {.indent = 2};
-    struct fp8q_text config = {0};
-    const char *key = plan->options.dequantize ? NULL : "quantization_config";
+    struct fp8q_text description = {0}, config = {0};
     int status = FP8Q_OK;
-    if (key) {
-        fp8q_jsonw_open(&w, NULL, '{');
-        if (plan->options.format == FP8Q_FORMAT_FP8)
-            write_fp8(&w, plan);
-        else
-            write_compressed_tensors(&w, plan);
-        fp8q_jsonw_close(&w, '}');
-        status = fp8q_text_status(&w.text, err);
-    }
-    struct fp8q_splice splice = {.text = plan->ckpt->config_text,
-                                 .len = plan->ckpt->config_len,
-                                 .what = FP8Q_CONFIG_NAME,
-                                 .remove = stale,
-                                 .remove_nested = nested,
-                                 .key = key,
-                                 .value = w.text.data};
-    if (status == FP8Q_OK && splice.text)
-        status = fp8q_json_splice(&splice, &config, err);
-    if (status == FP8Q_OK)
-        status = fp8q_text_status(&config, err);
+    if (!plan->options.dequantize)
+        status = describe(plan, &description, err);
+    if (status == FP8Q_OK && plan->ckpt->config_text)
+        status = edit_config(plan->ckpt, description.data, &config, err);
     if (status != FP8Q_OK) {
-        fp8q_text_reset(&w.text);
+        fp8q_text_reset(&description);
         fp8q_text_reset(&config);
         return status;
     }
-    plan->quant_config = w.text.data;
+
+    plan->quant_config = description.data;
     plan->config_text = config.data;
     return FP8Q_OK;
 }

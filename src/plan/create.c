@@ -86,7 +86,7 @@ static int build(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct 
     fp8q_plan_count(plan);
     if (!plan->options.dequantize) {
         plan->largest_tp = fp8q_largest_tp(plan->ckpt, &plan->selection, &plan->tp_limit);
-        FP8Q_TRY(fp8q_exclude(plan, err));
+        FP8Q_TRY(fp8q_exclude(plan, warnings, err));
         FP8Q_TRY(warn_about_head(plan, warnings, err));
     }
     FP8Q_TRY(fp8q_config_texts(plan, err));

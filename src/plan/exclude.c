@@ -2,19 +2,27 @@
  *
  * exclude.c - the exclusion list.
  *
- * Engines differ: vLLM compares whole paths, SGLang dotted parts, transformers regular expressions
- * and suffixes, lmdeploy substrings.  So each kept linear is listed by its full path, and again in
- * the spelling of other module trees (prefixes, fused names), and each tower by its root.  An alias
- * must never reach a quantized module: nothing is shortened except a leading `model.` of a tower.
+ * How it works.  Engines differ: vLLM compares whole paths, SGLang dotted parts, transformers
+ * regular expressions and suffixes, lmdeploy substrings (matchers.c).  So the list is made wide,
+ * then narrowed, then proved:
+ *
+ *     1  each linear left unquantized by its full path, and again in the spellings of other module
+ *        trees (prefixes, fused names); the experts of a layer by one name; each tower by its root
+ *     2  what the readers would take for a quantized module goes, if it was a spelling only; what
+ *        must be there is anchored, so that it reaches itself and nothing else
+ *     3  all readers are asked about all modules; what is left to say is a warning
  */
 #include "plan/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/jsonw.h"
 #include "base/mem.h"
+#include "base/text.h"
+#include "format/jsonw.h"
 #include "format/names.h"
+#include "plan/matchers.h"
+#include "select/fused.h"
 #include "select/pattern.h"
 #include "select/role.h"
 
@@ -30,6 +38,7 @@ static void add(struct list *list, const char *head, size_t head_len, const char
 {
     if (list->status != FP8Q_OK)
         return;
+
     char *item = malloc(head_len + strlen(tail) + 1);
     if (!item) {
         list->status = fp8q_fail_nomem(list->err);
@@ -37,6 +46,7 @@ static void add(struct list *list, const char *head, size_t head_len, const char
     }
     memcpy(item, head, head_len);
     strcpy(item + head_len, tail);
+
     list->status =
         fp8q_grow(&list->items, list->count, &list->cap, sizeof(*list->items), list->err);
     if (list->status == FP8Q_OK)
@@ -49,6 +59,7 @@ static void sort_unique(struct list *list)
 {
     if (list->count < 2)
         return;
+
     qsort(list->items, list->count, sizeof(*list->items), fp8q_compare_strings);
     size_t n = 1;
     for (size_t i = 1; i < list->count; i++)
@@ -56,6 +67,7 @@ static void sort_unique(struct list *list)
             free(list->items[i]);
         else
             list->items[n++] = list->items[i];
+
     list->count = n;
 }
 
@@ -67,10 +79,11 @@ static bool starts_with(const char *s, const char *prefix)
 }
 
 /* One module name under the other prefixes that the same model's classes use.  */
-static void add_prefixes(struct list *list, const char *name, bool kept_root)
+static void add_prefixes(struct list *list, const char *name, bool is_root)
 {
     static const char new_vlm[] = "model.language_model.", old_vlm[] = "language_model.model.";
     add(list, name, strlen(name), "");
+
     if (starts_with(name, new_vlm)) {
         const char *rest = name + sizeof(new_vlm) - 1;
         add(list, old_vlm, sizeof(old_vlm) - 1, rest);
@@ -82,138 +95,186 @@ static void add_prefixes(struct list *list, const char *name, bool kept_root)
     } else if (list->of_vlm && starts_with(name, "model.layers.")) {
         add(list, new_vlm, sizeof(new_vlm) - 1, name + 6);
         add(list, old_vlm, sizeof(old_vlm) - 1, name + 6);
+    } else if (starts_with(name, "layers.")) {
+        add(list, "model.", 6, name); /* a base model: causal classes put `model.` before it */
     }
-    if (kept_root && starts_with(name, "model."))
+
+    if (is_root && starts_with(name, "model."))
         add(list, name + 6, strlen(name + 6), "");
-    else if (kept_root)
+    else if (is_root)
         add(list, "model.", 6, name);
 }
 
-struct fused {
-    const char *member, *alias; /* last components */
-};
+/* The same for the first @len bytes of @text with @tail behind them.  */
+static void add_joined(struct list *list, const char *text, size_t len, const char *tail,
+                       bool is_root)
+{
+    struct fp8q_text name = {0};
+    fp8q_text_add(&name, text, len);
+    fp8q_text_puts(&name, tail);
+    if (list->status == FP8Q_OK)
+        list->status = fp8q_text_status(&name, list->err);
 
-/* What engines call the matrix that holds a member, or the members of a matrix fused on disk.  */
-static const struct fused fused_names[] = {
-    {"q_proj", "qkv_proj"},
-    {"k_proj", "qkv_proj"},
-    {"v_proj", "qkv_proj"},
-    {"gate_proj", "gate_up_proj"},
-    {"up_proj", "gate_up_proj"},
-    {"qkv", "qkv_proj"},
-    {"qkv", "q_proj"},
-    {"qkv", "k_proj"},
-    {"qkv", "v_proj"},
-    {"qkv_proj", "q_proj"},
-    {"qkv_proj", "k_proj"},
-    {"qkv_proj", "v_proj"},
-    {"gate_up_proj", "gate_proj"},
-    {"gate_up_proj", "up_proj"},
-    {"in_proj_qkv", "in_proj_qkvz"},
-    {"in_proj_z", "in_proj_qkvz"},
-    {"in_proj_b", "in_proj_ba"},
-    {"in_proj_a", "in_proj_ba"},
-    {"in_proj_ba", "in_proj_b"},
-    {"in_proj_ba", "in_proj_a"},
-    {"in_proj_qkvz", "in_proj_qkv"},
-    {"in_proj_qkvz", "in_proj_z"},
-    {"q_a_proj", "fused_qkv_a_proj_with_mqa"},
-    {"kv_a_proj_with_mqa", "fused_qkv_a_proj_with_mqa"},
-};
+    if (list->status == FP8Q_OK)
+        add_prefixes(list, name.data, is_root);
+    fp8q_text_reset(&name);
+}
 
-static void add_module(struct list *list, const char *module, bool kept_root)
+/* A module, what engines call the matrix that it is a part of, and the parts of one that is fused
+ * on disk.  */
+static void add_module(struct list *list, const char *module, bool is_root)
 {
     const char *dot = strrchr(module, '.');
     const char *last = dot ? dot + 1 : module;
     size_t head = (size_t)(last - module);
-    add_prefixes(list, module, kept_root);
-    for (size_t i = 0; i < sizeof(fused_names) / sizeof(*fused_names); i++) {
-        char name[1024];
-        if (strcmp(last, fused_names[i].member) != 0 ||
-            head + strlen(fused_names[i].alias) >= sizeof(name))
-            continue;
-        memcpy(name, module, head);
-        strcpy(name + head, fused_names[i].alias);
-        add_prefixes(list, name, kept_root);
-    }
+    const struct fp8q_fused *part = fp8q_fused_of_part(last);
+    const struct fp8q_fused *whole = fp8q_fused_of_whole(last);
+    add_prefixes(list, module, is_root);
+
+    if (part && part->name)
+        add_joined(list, module, head, part->name, is_root);
+    if (whole && whole->name && strcmp(whole->name, last) != 0)
+        add_joined(list, module, head, whole->name, is_root);
+    for (size_t i = 0; whole && whole->parts[i]; i++)
+        add_joined(list, module, head, whole->parts[i], is_root);
 }
 
-/* ---- what stays ------------------------------------------------------------------------------ */
+/* ---- what is left unquantized ---------------------------------------------------------------- */
 
-/* Looks like a linear to an engine: a 2-D weight that is no embedding.  An adaRMS `dense` inside a
- * norm is one.  */
-static bool is_kept_linear(const struct fp8q_tensor *t, const struct fp8q_decision *d)
+/* Looks like a linear to an engine: a 2-D weight that is no table of tokens.  An adaRMS `dense`
+ * inside a norm is one.  */
+static bool is_left_linear(const struct fp8q_tensor *t, const struct fp8q_decision *d)
 {
-    return !d->quantize && t->ndim == 2 && d->reason != FP8Q_WHY_EMBEDDING &&
-           fp8q_is_weight_name(t->name);
+    bool is_table = d->reason == FP8Q_WHY_EMBEDDING && fp8q_is_token_table(t->name);
+
+    return !d->quantize && t->ndim == 2 && !is_table && fp8q_is_weight_name(t->name);
+}
+
+static bool is_of_root(const struct fp8q_decision *d)
+{
+    return d->reason == FP8Q_WHY_VISION || d->reason == FP8Q_WHY_PROJECTOR ||
+           d->reason == FP8Q_WHY_ACTION;
+}
+
+static bool is_quantized(const void *plan, size_t tensor)
+{
+    return ((const struct fp8q_plan *)plan)->selection.decisions[tensor].quantize;
 }
 
 /* A root whose name no quantized module has in it, at the start or as a dotted part.  */
 static bool root_is_free(const struct fp8q_plan *plan, const char *run)
 {
-    bool is_free = true;
-    for (size_t i = 0; i < plan->ckpt->n_tensors && is_free; i++)
-        is_free = !plan->selection.decisions[i].quantize ||
-                  (!fp8q_has_components(plan->ckpt->tensors[i].name, run) &&
-                   !starts_with(plan->ckpt->tensors[i].name, run));
-    return is_free;
-}
+    for (size_t i = 0; i < plan->ckpt->n_tensors; i++) {
+        const char *name = plan->ckpt->tensors[i].name;
+        if (is_quantized(plan, i) && (fp8q_has_components(name, run) || starts_with(name, run)))
+            return false;
+    }
 
-static bool is_experts_stack(const struct fp8q_tensor *t, size_t *len_out)
-{
-    const char *experts = strstr(t->name, ".experts.");
-    *len_out = experts ? (size_t)(experts - t->name) + 8 : 0;
-    return experts && t->ndim == 3;
+    return true;
 }
 
 static void add_roots(struct fp8q_plan *plan, struct list *list, struct list *roots)
 {
     for (size_t i = 0; i < plan->ckpt->n_tensors; i++) {
-        const struct fp8q_tensor *t = &plan->ckpt->tensors[i];
-        enum fp8q_reason reason = plan->selection.decisions[i].reason;
-        bool kept_root =
-            reason == FP8Q_WHY_VISION || reason == FP8Q_WHY_PROJECTOR || reason == FP8Q_WHY_ACTION;
-        size_t len = kept_root ? fp8q_root_prefix(&plan->selection.family, t->name) : 0;
-        if (len == 0)
-            continue;
-        if (roots->count && strncmp(roots->items[roots->count - 1], t->name, len) == 0 &&
-            roots->items[roots->count - 1][len] == '\0')
-            continue; /* tensors are sorted: the same root again */
-        add(roots, t->name, len, "");
+        const char *name = plan->ckpt->tensors[i].name;
+        const struct fp8q_decision *d = &plan->selection.decisions[i];
+        size_t len = is_of_root(d) ? fp8q_root_prefix(&plan->selection.family, name) : 0;
+        const char *last = roots->count ? roots->items[roots->count - 1] : "";
+        bool again = strncmp(last, name, len) == 0 && last[len] == '\0'; /* tensors are sorted */
+        if (len > 0 && !again)
+            add(roots, name, len, "");
     }
+
     sort_unique(roots);
     for (size_t i = 0; i < roots->count; i++)
         if (root_is_free(plan, roots->items[i]))
             add_prefixes(list, roots->items[i], true);
 }
 
-static void add_kept(struct fp8q_plan *plan, struct list *list)
+/* Bytes of "....experts" in the name of one expert's matrix or of a stack; 0 if it has none.  */
+static size_t experts_prefix(const struct fp8q_tensor *t)
 {
+    const char *experts = strstr(t->name, ".experts.");
+    bool is_one = experts && t->ndim == 2 && strspn(experts + 9, "0123456789") > 0;
+
+    return experts && (is_one || t->ndim == 3) ? (size_t)(experts - t->name) + 8 : 0;
+}
+
+/* A stack under a name of its own: engines build its experts as a module that no file names.  */
+static void add_other_stack(const struct fp8q_plan *plan, struct list *list,
+                            const struct fp8q_tensor *t)
+{
+    size_t layer = fp8q_family_layer(&plan->selection.family, t->name);
+    size_t parent = fp8q_weight_stem(t->name);
+    while (parent > 0 && t->name[parent - 1] != '.')
+        parent--;
+
+    add_joined(list, t->name, fp8q_weight_stem(t->name), "", false);
+    add_joined(list, t->name, layer, "moe.experts", false);
+    if (parent <= layer)
+        return;
+    add_joined(list, t->name, parent, "experts", false);
+    char *module = strndup(t->name, parent - 1);
+    if (!module)
+        list->status = fp8q_fail_nomem(list->err);
+    else if (root_is_free(plan, module))
+        add_prefixes(list, module, false);
+    free(module);
+}
+
+/* Experts are left by whole layers, so one name says it for all of them.  */
+static bool add_experts(const struct fp8q_plan *plan, struct list *list,
+                        const struct fp8q_tensor *t, const struct fp8q_decision *d)
+{
+    size_t len = experts_prefix(t), layer = fp8q_family_layer(&plan->selection.family, t->name);
+    if (len) {
+        add_joined(list, t->name, len, "", is_of_root(d));
+        if (layer && len - 7 == layer) /* lies in the layer itself */
+            add_joined(list, t->name, layer, "moe.experts", false);
+        return true;
+    }
+
+    bool is_stack = t->ndim == 3 && layer && !is_of_root(d) && d->reason != FP8Q_WHY_CONV;
+    if (is_stack)
+        add_other_stack(plan, list, t);
+    return is_stack;
+}
+
+static void add_left(struct fp8q_plan *plan, struct list *list)
+{
+    size_t last_len = 0;
+    const char *last = NULL;
+
     for (size_t i = 0; i < plan->ckpt->n_tensors; i++) {
         const struct fp8q_tensor *t = &plan->ckpt->tensors[i];
         const struct fp8q_decision *d = &plan->selection.decisions[i];
-        size_t len;
-        if (!d->quantize && is_experts_stack(t, &len)) {
-            char *experts = strndup(t->name, len);
-            if (experts)
-                add_prefixes(list, experts, false);
-            else
-                list->status = fp8q_fail_nomem(list->err);
-            free(experts);
-        }
-        if (!is_kept_linear(t, d))
+        size_t len = d->quantize ? 0 : experts_prefix(t);
+        bool again = len > 0 && len == last_len && strncmp(last, t->name, len) == 0;
+        if (d->quantize || again)
             continue;
+        if (len > 0) {
+            last = t->name;
+            last_len = len;
+        }
+        if (add_experts(plan, list, t, d) || !is_left_linear(t, d))
+            continue;
+
         char *module = strndup(t->name, fp8q_module_len(t->name));
         if (module)
-            add_module(list, module,
-                       d->reason == FP8Q_WHY_VISION || d->reason == FP8Q_WHY_PROJECTOR ||
-                           d->reason == FP8Q_WHY_ACTION);
+            add_module(list, module, is_of_root(d));
         else
             list->status = fp8q_fail_nomem(list->err);
         free(module);
-        if (d->linear && d->group.expert) /* the whole layer's experts stay */
-            add(list, t->name, d->group.group_len - 1, "");
     }
+}
+
+bool fp8q_head_is_quantized(const struct fp8q_plan *plan)
+{
+    for (size_t i = 0; i < plan->ckpt->n_tensors; i++)
+        if (is_quantized(plan, i) && fp8q_has_components(plan->ckpt->tensors[i].name, "lm_head"))
+            return true;
+
+    return false;
 }
 
 /* An alias may name a module that is quantized (two stacks in one model): then it must go.  */
@@ -228,28 +289,53 @@ static void drop_quantized(const struct fp8q_plan *plan, struct list *list)
         else
             list->items[n++] = list->items[i];
     }
+
     list->count = n;
 }
 
-static void free_list(struct list *list)
+/* ---- compressed-tensors: expressions --------------------------------------------------------- */
+
+static void add_text(struct list *list, struct fp8q_text *regex)
 {
-    for (size_t i = 0; i < list->count; i++)
-        free(list->items[i]);
-    free(list->items);
+    if (list->status == FP8Q_OK)
+        list->status = fp8q_text_status(regex, list->err);
+    if (list->status == FP8Q_OK)
+        add(list, regex->data, regex->len, "");
+    fp8q_text_reset(regex);
 }
 
-/* compressed-tensors: towers, routers and the head as anchored expressions without a prefix,
- * because engines match them against their own module tree, and SGLang takes a plain entry as a
- * substring.  */
-static void add_regexes(const struct fp8q_plan *plan, const struct list *roots, struct list *list)
+/* Engines of this format ask about each expert by its own name.  */
+static void add_expert_regexes(const struct fp8q_plan *plan, struct list *list)
 {
-    static const struct {
-        const char *component, *regex;
-    } routers[] = {{"mlp.gate", "re:.*\\.mlp\\.gate$"},
-                   {"block_sparse_moe.gate", "re:.*\\.block_sparse_moe\\.gate$"},
-                   {"router", "re:.*\\.router$"},
-                   {"shared_expert_gate", "re:.*shared_expert_gate$"}};
-    add(list, "re:.*lm_head$", 13, "");
+    bool all = root_is_free(plan, "experts"), has_draft = fp8q_plan_has_draft(plan);
+    size_t last_len = 0;
+    const char *last = NULL;
+
+    for (size_t i = 0; i < plan->ckpt->n_tensors && list->status == FP8Q_OK; i++) {
+        const struct fp8q_tensor *t = &plan->ckpt->tensors[i];
+        size_t len = is_quantized(plan, i) || t->ndim != 2 ? 0 : experts_prefix(t);
+        struct fp8q_text regex = {0};
+        if (len == 0 || (len == last_len && strncmp(last, t->name, len) == 0))
+            continue;
+        last = t->name;
+        last_len = len;
+
+        if (all)
+            fp8q_text_puts(&regex, "re:.*\\.experts");
+        else
+            fp8q_write_stem(&regex, t->name, len, has_draft);
+        fp8q_text_puts(&regex, "(?:$|\\..*)");
+        add_text(list, &regex);
+        if (all)
+            return;
+    }
+}
+
+/* Towers and the head as anchored expressions without a prefix, because engines match them against
+ * their own module tree.  */
+static void add_root_regexes(const struct fp8q_plan *plan, const struct list *roots,
+                             struct list *list)
+{
     for (size_t i = 0; i < roots->count; i++) {
         const char *root = roots->items[i];
         const char *last = strrchr(root, '.') ? strrchr(root, '.') + 1 : root;
@@ -257,55 +343,268 @@ static void add_regexes(const struct fp8q_plan *plan, const struct list *roots, 
         if (!root_is_free(plan, last))
             continue;
         fp8q_text_printf(&regex, "re:.*%s\\..*", last);
-        if (regex.failed)
-            list->status = fp8q_fail_nomem(list->err);
-        else
-            add(list, regex.data, regex.len, "");
-        fp8q_text_reset(&regex);
+        add_text(list, &regex);
     }
-    for (size_t r = 0; r < sizeof(routers) / sizeof(*routers); r++)
-        for (size_t i = 0; i < plan->ckpt->n_tensors; i++)
-            if (plan->selection.decisions[i].reason == FP8Q_WHY_ROUTER &&
-                fp8q_has_components(plan->ckpt->tensors[i].name, routers[r].component)) {
-                add(list, routers[r].regex, strlen(routers[r].regex), "");
-                break;
-            }
-    /* The exact names of routers would act as substrings of gate_proj; the expressions replace
-     * them.  */
-    size_t n = 0;
-    for (size_t i = 0; i < list->count; i++) {
-        const char *item = list->items[i];
-        const char *last = strrchr(item, '.');
-        if (strncmp(item, "re:", 3) != 0 && last && strcmp(last, ".gate") == 0)
-            free(list->items[i]);
-        else
-            list->items[n++] = list->items[i];
-    }
-    list->count = n;
 }
 
-int fp8q_exclude(struct fp8q_plan *plan, struct fp8q_error *err)
+/* Routers likewise.  Their plain names go: older readers take `mlp.gate` for a part of
+ * `mlp.gate_proj`.  */
+static void add_router_regexes(const struct fp8q_plan *plan, struct list *list)
 {
-    struct list list = {.err = err}, roots = {.err = err};
+    static const struct {
+        const char *component, *regex;
+    } routers[] = {{"mlp.gate", "re:.*\\.mlp\\.gate$"},
+                   {"block_sparse_moe.gate", "re:.*\\.block_sparse_moe\\.gate$"},
+                   {"router", "re:.*\\.router$"},
+                   {"shared_expert_gate", "re:.*shared_expert_gate$"}};
+
+    for (size_t r = 0; r < sizeof(routers) / sizeof(*routers); r++) {
+        bool found = false;
+        for (size_t i = 0; i < plan->ckpt->n_tensors && !found; i++)
+            found = plan->selection.decisions[i].reason == FP8Q_WHY_ROUTER &&
+                    fp8q_has_components(plan->ckpt->tensors[i].name, routers[r].component);
+        if (!found)
+            continue;
+        add(list, routers[r].regex, strlen(routers[r].regex), "");
+
+        size_t n = 0;
+        for (size_t i = 0; i < list->count; i++) {
+            const char *item = list->items[i];
+            bool is_said = strncmp(item, "re:", 3) != 0 && fp8q_ends_with(item, ".gate") &&
+                           fp8q_ends_with(item, routers[r].component);
+            if (is_said)
+                free(list->items[i]);
+            else
+                list->items[n++] = list->items[i];
+        }
+        list->count = n;
+    }
+}
+
+static void add_regexes(const struct fp8q_plan *plan, const struct list *roots, struct list *list)
+{
+    if (!fp8q_head_is_quantized(plan))
+        add(list, "re:.*lm_head$", 13, "");
+    add_expert_regexes(plan, list);
+    add_root_regexes(plan, roots, list);
+    add_router_regexes(plan, list);
+}
+
+/* ---- narrowing and proof --------------------------------------------------------------------- */
+
+/* What reaches too far: by its place in the sorted list.  */
+struct reach {
+    const struct fp8q_plan *plan;
+    const struct fp8q_modules *modules;
+    const struct list *list;
+    bool *drops, *anchors;
+    struct fp8q_warnings *warnings;
+    struct fp8q_error *err;
+    const char *readers[16]; /* of the misreadings that were said */
+    size_t n_readers;
+};
+
+/* A module that must be listed by this very name.  */
+static bool is_needed(const struct fp8q_modules *modules, const char *entry)
+{
+    size_t low = 0, high = modules->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (strcmp(modules->items[middle].name, entry) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+
+    bool found = low < modules->count && strcmp(modules->items[low].name, entry) == 0;
+    return found && !modules->items[low].quantized;
+}
+
+static int note_reach(void *context, const struct fp8q_misreading *m)
+{
+    struct reach *r = context;
+    struct list *list = (struct list *)r->list;
+    char **place = m->entry ? bsearch(&m->entry, list->items, list->count, sizeof(*list->items),
+                                      fp8q_compare_strings)
+                            : NULL;
+    if (!place)
+        return FP8Q_OK;
+
+    bool *marks = is_needed(r->modules, m->entry) ? r->anchors : r->drops;
+    marks[place - list->items] = true;
+    return FP8Q_OK;
+}
+
+static void view_list(const struct list *list, struct fp8q_name_list *view)
+{
+    view->items = (const char **)list->items;
+    view->count = list->count;
+}
+
+static int ask(const struct fp8q_plan *plan, const struct list *ignored,
+               const struct list *not_converted, struct reach *r,
+               int (*found)(void *context, const struct fp8q_misreading *misreading))
+{
+    struct fp8q_exclusions x = {.format = plan->options.format};
+    if (x.format == FP8Q_FORMAT_COMPRESSED_TENSORS) {
+        view_list(ignored, &x.ignore);
+    } else {
+        view_list(ignored, &x.ignored_layers);
+        view_list(not_converted, &x.not_converted);
+    }
+
+    return fp8q_readers_ask(&x, r->modules, found, r, r->err);
+}
+
+/* "^" is not needed: all readers of expressions match from the beginning.  */
+static int anchor(const struct fp8q_plan *plan, char **item, struct fp8q_error *err)
+{
+    bool compressed = plan->options.format == FP8Q_FORMAT_COMPRESSED_TENSORS;
+    struct fp8q_text text = {0};
+    fp8q_text_puts(&text, compressed ? "re:" : "");
+    for (const char *c = *item; *c; c++)
+        fp8q_text_printf(&text, *c == '.' && compressed ? "\\%c" : "%c", *c);
+    fp8q_text_puts(&text, "$");
+
+    int status = fp8q_text_status(&text, err);
+    if (status != FP8Q_OK) {
+        fp8q_text_reset(&text);
+        return status;
+    }
+    free(*item);
+    *item = text.data;
+    return FP8Q_OK;
+}
+
+static int warn_of(void *context, const struct fp8q_misreading *m)
+{
+    struct reach *r = context;
+    struct fp8q_shown a, b;
+    for (size_t i = 0; i < r->n_readers; i++)
+        if (r->readers[i] == m->reader)
+            return FP8Q_OK; /* one of a reader's misreadings is enough */
+    if (r->n_readers < sizeof(r->readers) / sizeof(*r->readers))
+        r->readers[r->n_readers++] = m->reader;
+
+    if (m->entry)
+        return fp8q_warn(r->warnings, r->err, "exclusion-reach",
+                         "%s would leave \"%s\" in high precision, which is quantized: the entry "
+                         "\"%s\" of the exclusion list reaches it",
+                         m->reader, fp8q_show(&a, m->module->name), fp8q_show(&b, m->entry));
+    return fp8q_warn(r->warnings, r->err, "exclusion-missing",
+                     "%s would build \"%s\" in FP8, which is left unquantized: no entry of the "
+                     "exclusion list reaches it",
+                     m->reader, fp8q_show(&a, m->module->name));
+}
+
+static int copy_list(const struct list *from, struct list *to)
+{
+    for (size_t i = 0; i < from->count; i++)
+        add(to, from->items[i], strlen(from->items[i]), "");
+
+    return to->status;
+}
+
+/* The second key is read by transformers alone where both are there, so an entry may be anchored in
+ * it without harm to the readers of the first.  */
+static int narrow(struct fp8q_plan *plan, struct list *list, struct list *not_converted,
+                  struct reach *r)
+{
+    size_t n = 0;
+    FP8Q_TRY(ask(plan, list, list, r, note_reach));
+    for (size_t i = 0; i < list->count; i++) {
+        if (r->drops[i]) {
+            free(list->items[i]);
+            continue;
+        }
+        r->anchors[n] = r->anchors[i];
+        list->items[n++] = list->items[i];
+    }
+    list->count = n;
+
+    bool compressed = plan->options.format == FP8Q_FORMAT_COMPRESSED_TENSORS;
+    if (!compressed)
+        FP8Q_TRY(copy_list(list, not_converted));
+    struct list *anchored = compressed ? list : not_converted;
+    for (size_t i = 0; i < anchored->count; i++)
+        if (r->anchors[i])
+            FP8Q_TRY(anchor(plan, &anchored->items[i], r->err));
+
+    sort_unique(list);
+    sort_unique(not_converted);
+    return FP8Q_OK;
+}
+
+static int narrow_and_prove(struct fp8q_plan *plan, struct list *list, struct list *not_converted,
+                            struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    struct fp8q_modules modules = {.items = NULL};
+    struct reach r = {.plan = plan, .modules = &modules, .list = list, .warnings = warnings};
+    r.err = err;
+    r.drops = fp8q_array(list->count, sizeof(*r.drops));
+    r.anchors = fp8q_array(list->count, sizeof(*r.anchors));
+
+    int status = r.drops && r.anchors ? FP8Q_OK : fp8q_fail_nomem(err);
+    if (status == FP8Q_OK)
+        status = fp8q_modules_of(plan->ckpt, is_quantized, plan, &modules, err);
+    if (status == FP8Q_OK)
+        status = narrow(plan, list, not_converted, &r);
+    if (status == FP8Q_OK)
+        status = ask(plan, list, not_converted, &r, warn_of);
+
+    fp8q_modules_reset(&modules);
+    free(r.drops);
+    free(r.anchors);
+    return status;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static void free_list(struct list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free(list->items[i]);
+    free(list->items);
+    *list = (struct list){.items = NULL};
+}
+
+static int make_list(struct fp8q_plan *plan, struct list *list, struct list *roots)
+{
     const char *decoders = plan->selection.family.decoders;
     const char *more = plan->selection.family.more_decoders;
-    list.of_vlm = (decoders && strstr(decoders, "model.language_model")) ||
-                  (more && strstr(more, "model.language_model"));
-    add(&list, "lm_head", 7, "");
-    add_roots(plan, &list, &roots);
-    add_kept(plan, &list);
-    sort_unique(&list);
-    drop_quantized(plan, &list);
+    list->of_vlm = (decoders && strstr(decoders, "model.language_model")) ||
+                   (more && strstr(more, "model.language_model"));
+
+    if (!fp8q_head_is_quantized(plan))
+        add(list, "lm_head", 7, "");
+    add_roots(plan, list, roots);
+    add_left(plan, list);
+    sort_unique(list);
+    drop_quantized(plan, list);
     if (plan->options.format == FP8Q_FORMAT_COMPRESSED_TENSORS)
-        add_regexes(plan, &roots, &list);
-    sort_unique(&list);
-    int status = list.status != FP8Q_OK ? list.status : roots.status;
+        add_regexes(plan, roots, list);
+    sort_unique(list);
+
+    return list->status != FP8Q_OK ? list->status : roots->status;
+}
+
+int fp8q_exclude(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    struct list list = {.err = err}, roots = {.err = err}, not_converted = {.err = err};
+    int status = make_list(plan, &list, &roots);
+    if (status == FP8Q_OK)
+        status = narrow_and_prove(plan, &list, &not_converted, warnings, err);
+
     free_list(&roots);
     if (status != FP8Q_OK) {
         free_list(&list);
+        free_list(&not_converted);
         return status;
     }
+
     plan->exclusions = list.items;
     plan->n_exclusions = list.count;
+    plan->not_converted = not_converted.items;
+    plan->n_not_converted = not_converted.count;
     return FP8Q_OK;
 }

@@ -5,6 +5,7 @@
 #ifndef FP8Q_PLAN_INTERNAL_H
 #define FP8Q_PLAN_INTERNAL_H
 
+#include "base/text.h"
 #include "plan/plan.h"
 
 /* Fills plan->tensors and plan->pieces in the order in which the sources lie on disk, so that
@@ -16,7 +17,16 @@ void fp8q_plan_count(struct fp8q_plan *plan);
 
 /* Fills plan->exclusions: every module that stays, in the spellings that engines ask for
  * (docs/reference/format.md "exclusion list"), sorted.  */
-int fp8q_exclude(struct fp8q_plan *plan, struct fp8q_error *err);
+int fp8q_exclude(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct fp8q_error *err);
+/* Whether the weight is a table that is looked up by token or position.  modules.c  */
+bool fp8q_is_token_table(const char *tensor);
+/* Whether an lm_head is quantized.  exclude.c  */
+bool fp8q_head_is_quantized(const struct fp8q_plan *plan);
+/* Whether there are layers of a draft root `mtp.`, whose numbers are those of the main ones.  */
+bool fp8q_plan_has_draft(const struct fp8q_plan *plan);
+/* Appends @n characters of a module name as an expression, from its `layers.` on, so that any
+ * prefix will do.  config.c  */
+void fp8q_write_stem(struct fp8q_text *t, const char *module, size_t n, bool has_draft);
 
 /* Fills plan->quant_config and plan->config_text (the source's config.json with quantization_config
  * put in, or taken out when dequantizing).  */

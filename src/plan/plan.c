@@ -44,6 +44,9 @@ void fp8q_plan_destroy(struct fp8q_plan *plan)
     }
     for (size_t i = 0; i < plan->n_exclusions; i++)
         free(plan->exclusions[i]);
+    for (size_t i = 0; i < plan->n_not_converted; i++)
+        free(plan->not_converted[i]);
+    free(plan->not_converted);
     free(plan->exclusions);
     free(plan->shards);
     free(plan->tensors);

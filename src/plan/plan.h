@@ -91,6 +91,8 @@ struct fp8q_plan {
     char *quant_config; /* the value of quantization_config, or NULL */
     char **exclusions;  /* sorted names written into the config */
     size_t n_exclusions;
+    char **not_converted; /* the same for transformers' own key of the fp8 format */
+    size_t n_not_converted;
 
     struct fp8q_count by_reason[FP8Q_N_REASONS];
     uint64_t source_bytes, output_bytes; /* tensor data */

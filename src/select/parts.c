@@ -39,7 +39,10 @@ struct fp8q_parts_config fp8q_parts_config_of(const struct fp8q_json *config)
 
 static bool last_component_is(const char *name, const char *component)
 {
-    size_t end = fp8q_weight_stem(name), len = strlen(component);
+    static const char adapter[] = ".base_layer"; /* the matrix beside its LoRA adapters */
+    size_t end = fp8q_weight_stem(name), len = strlen(component), n = sizeof(adapter) - 1;
+    if (end > n && strncmp(name + end - n, adapter, n) == 0)
+        end -= n;
 
     return end >= len && strncmp(name + end - len, component, len) == 0 &&
            (end == len || name[end - len - 1] == '.');

@@ -7,139 +7,106 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "format/names.h"
-#include "select/role.h"
+#include "plan/matchers.h"
 
 static const char place[] = FP8Q_CONFIG_NAME ", quantization_config";
 
 /* ---- the exclusion list ---------------------------------------------------------------------- */
 
-struct exclusions {
-    const char **items; /* exact names, sorted; borrowed from the config */
-    size_t n;
-    struct fp8q_pattern **regexes;
-    size_t n_regexes;
-};
-
-static int read_exclusions(const struct fp8q_json *list, struct exclusions *e,
-                           struct fp8q_error *err)
-{
-    size_t n = fp8q_json_count(list);
-    e->items = fp8q_array(n, sizeof(*e->items));
-    e->regexes = fp8q_array(n, sizeof(*e->regexes));
-    if (!e->items || !e->regexes)
-        return fp8q_fail_nomem(err);
-
-    for (const struct fp8q_json *i = fp8q_json_first(list); i; i = fp8q_json_next(i)) {
-        const char *text = fp8q_json_string(i, NULL);
-        if (!text || !*text)
-            continue;
-        if (strncmp(text, "re:", 3) != 0)
-            e->items[e->n++] = text;
-        else if (fp8q_pattern_compile(text, &e->regexes[e->n_regexes], NULL) == FP8Q_OK)
-            e->n_regexes++;
-    }
-
-    qsort(e->items, e->n, sizeof(*e->items), fp8q_compare_strings);
-    return FP8Q_OK;
-}
-
-static void free_exclusions(struct exclusions *e)
-{
-    for (size_t i = 0; i < e->n_regexes; i++)
-        fp8q_pattern_free(e->regexes[i]);
-    free(e->regexes);
-    free(e->items);
-}
-
-/* By full name, or by a regular expression: what the strictest engine (vLLM) understands.  */
-static bool excluded(const struct exclusions *e, const char *module)
-{
-    if (bsearch(&module, e->items, e->n, sizeof(*e->items), fp8q_compare_strings))
-        return true;
-
-    for (size_t i = 0; i < e->n_regexes; i++) {
-        bool matches = false;
-        if (fp8q_pattern_match(e->regexes[i], module, &matches, NULL) == FP8Q_OK && matches)
-            return true;
-    }
-    return false;
-}
-
-/* 2-D weights left unquantized that an engine would build as an FP8 linear unless they are listed.
- */
-static bool must_be_listed(const struct fp8q_family *family, const struct fp8q_tensor *t)
-{
-    enum fp8q_reason reason;
-    enum fp8q_float from;
-    bool tower;
-    if (t->ndim != 2 || !fp8q_float_of(t->dtype, &from) || !fp8q_is_weight_name(t->name))
-        return false;
-
-    /* Engines never build embeddings and norms as FP8.  */
-    return !fp8q_role(family, t->name, t->ndim, &reason, &tower) ||
-           (reason != FP8Q_WHY_EMBEDDING && reason != FP8Q_WHY_NORM);
-}
-
+/* By how the engines read it (plan/matchers.c), over all modules, those too that only engines
+ * build.  What the newest versions take otherwise than it lies on disk is a fault of a checkpoint
+ * that fp8q wrote; other tools write for one engine, so there only what every engine takes so is
+ * one.  */
 struct lists {
-    struct fp8q_findings listed, quantized;
+    const struct fp8q_report *report;
+    struct fp8q_findings listed, quantized, readers;
 };
 
-static int check_modules(struct lists *l, const struct fp8q_ckpt *ckpt, const struct exclusions *e,
-                         struct fp8q_error *err)
+static bool is_fp8(const void *ckpt, size_t tensor)
 {
-    const struct fp8q_family family = fp8q_family_of(ckpt->config);
+    return ((const struct fp8q_ckpt *)ckpt)->tensors[tensor].dtype == FP8Q_F8_E4M3;
+}
 
-    for (size_t i = 0; i < ckpt->n_tensors; i++) {
-        const struct fp8q_tensor *t = &ckpt->tensors[i];
-        char *module = strndup(t->name, fp8q_module_len(t->name));
-        if (!module)
-            return fp8q_fail_nomem(err);
-        bool is_excluded = excluded(e, module);
-        free(module);
+static int note_misreading(void *context, const struct fp8q_misreading *m)
+{
+    struct lists *l = context;
+    const struct fp8q_module *module = m->module;
+    struct fp8q_shown shown;
+    bool ours = l->report->ours && m->is_current;
 
-        if (t->dtype == FP8Q_F8_E4M3) {
-            l->quantized.n_looked_at++;
-            if (is_excluded)
-                fp8q_findings_add(&l->quantized, i, t->name,
-                                  "is F8_E4M3 and in the exclusion list");
-        } else if (must_be_listed(&family, t)) {
-            l->listed.n_looked_at++;
-            if (!is_excluded)
-                fp8q_findings_add(&l->listed, i, t->name, "is %s and not in the exclusion list",
-                                  fp8q_dtype_name(t->dtype));
-        }
-    }
+    if (m->entry && (ours || strcmp(m->entry, module->name) == 0))
+        fp8q_findings_add(&l->quantized, module->tensor, module->name,
+                          "is F8_E4M3 and in the exclusion list by \"%.150s\" for %s",
+                          fp8q_show(&shown, m->entry), m->reader);
+    else if (m->entry)
+        fp8q_findings_add(&l->readers, module->tensor, module->name,
+                          "is F8_E4M3, but \"%.150s\" excludes it for %s",
+                          fp8q_show(&shown, m->entry), m->reader);
+    else if (m->is_current)
+        fp8q_findings_add(&l->listed, module->tensor, module->name,
+                          "is not FP8 and not in the exclusion list for %s", m->reader);
+    else
+        fp8q_findings_add(&l->readers, module->tensor, module->name,
+                          "is not FP8, but no entry excludes it for %s", m->reader);
     return FP8Q_OK;
 }
 
-static int check_lists(struct fp8q_report *report, const struct fp8q_json *list,
+static int check_modules(struct lists *l, const struct fp8q_json *q, struct fp8q_error *err)
+{
+    const struct fp8q_ckpt *ckpt = l->report->ckpt;
+    struct fp8q_exclusions exclusions = {.ignore = {NULL, 0}};
+    struct fp8q_modules modules = {.items = NULL};
+
+    int status = fp8q_exclusions_read(q, &exclusions, err);
+    if (status == FP8Q_OK)
+        status = fp8q_modules_of(ckpt, is_fp8, ckpt, &modules, err);
+    for (size_t i = 0; i < modules.count; i++) {
+        struct fp8q_findings *f = modules.items[i].quantized ? &l->quantized : &l->listed;
+        f->n_looked_at++;
+        l->readers.n_looked_at++;
+    }
+    if (status == FP8Q_OK)
+        status = fp8q_readers_ask(&exclusions, &modules, note_misreading, l, err);
+
+    fp8q_modules_reset(&modules);
+    fp8q_exclusions_reset(&exclusions);
+    return status;
+}
+
+static int check_lists(struct fp8q_report *report, const struct fp8q_json *q,
                        struct fp8q_error *err)
 {
-    struct exclusions e = {0};
-    struct lists l = {.listed = {.id = "exclusions",
+    struct lists l = {.report = report,
+                      .listed = {.id = "exclusions",
                                  .status = report->ours ? FP8Q_CHECK_FAIL : FP8Q_CHECK_WARN,
                                  .limit = "every linear left unquantized is in the exclusion list"},
                       .quantized = {.id = "exclusions-quantized",
                                     .status = FP8Q_CHECK_FAIL,
-                                    .limit = "no quantized module is in the exclusion list"}};
-    struct fp8q_findings *const all[] = {&l.listed, &l.quantized};
+                                    .limit = "no quantized module is in the exclusion list"},
+                      .readers = {.id = "exclusions-readers",
+                                  .status = FP8Q_CHECK_WARN,
+                                  .limit = "every engine reads the list alike"}};
+    struct fp8q_findings *const all[] = {&l.listed, &l.quantized, &l.readers};
 
-    int status = read_exclusions(list, &e, err);
-    if (status == FP8Q_OK)
-        status = check_modules(&l, report->ckpt, &e, err);
-    free_exclusions(&e);
-    return fp8q_report_add_all(report, status, all, 2, err);
+    int status = check_modules(&l, q, err);
+    return fp8q_report_add_all(report, status, all, 3, err);
 }
 
 /* ---- the object ------------------------------------------------------------------------------ */
+
+/* An entry of transformers' own key may end in "$", so that it reaches nothing else.  */
+static bool same_entry(const char *a, const char *b)
+{
+    size_t n = strlen(b);
+    return strncmp(a, b, n) == 0 && (a[n] == '\0' || strcmp(a + n, "$") == 0);
+}
 
 static bool same_lists(const struct fp8q_json *a, const struct fp8q_json *b)
 {
     const struct fp8q_json *x = fp8q_json_first(a), *y = fp8q_json_first(b);
     for (; x && y; x = fp8q_json_next(x), y = fp8q_json_next(y))
-        if (strcmp(fp8q_json_string(x, "1"), fp8q_json_string(y, "2")) != 0)
+        if (!same_entry(fp8q_json_string(x, "1"), fp8q_json_string(y, "2")))
             return false;
     return !x && !y;
 }
@@ -291,5 +258,7 @@ int fp8q_verify_config(struct fp8q_report *report, struct fp8q_error *err)
     bool is_wrong = f.n_found > 0;
     find_others(report->ckpt->config, true, &f);
     FP8Q_TRY(fp8q_report_add(report, &f, err));
-    return is_wrong && !list ? FP8Q_OK : check_lists(report, list, err);
+    if (is_wrong && !list)
+        return FP8Q_OK;
+    return check_lists(report, fp8q_json_get(report->ckpt->config, "quantization_config"), err);
 }
