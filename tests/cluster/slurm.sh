@@ -140,7 +140,7 @@ echo "a part failed: the dependent job did not run ($(squeue -h -o %R))"
 code=0
 "$fp8q" finish dst 2>message || code=$?
 cat message
-[ $code = 5 ] && grep -q 'not run: 3$' message
+[ $code = 5 ] && grep -q ': 3$' message
 scancel --name=fp8q
 touch may-run
 parts=$(PARTS=4 sbatch --parsable $options --array=3 "$recipe")
