@@ -9,12 +9,13 @@
 #include <string.h>
 #include <time.h>
 
-#include "convert/convert.h"
+#include "kernel/block.h"
 #include "base/io.h"
 #include "base/path.h"
 #include "base/dir.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "format/safetensors.h"
 
 enum { MOST_ROUNDS = 32, ROWS = 5632, COLS = 2048 };
 #define MATRIX ((uint64_t)ROWS * COLS * 2)
@@ -163,28 +164,23 @@ static int time_copy(struct bench *b, double *used_out, double *flush_out, struc
 /* All that `fp8q quantize` does, from opening the source to the final name.  */
 static int time_quantize(struct bench *b, double *used_out, struct fp8q_error *err)
 {
-    struct fp8q_request request = {.source = b->source, .format = FP8Q_FORMAT_FP8};
-    struct fp8q_warnings ignored = {0};
-    struct fp8q_convert_result result;
-    struct fp8q_ckpt *ckpt = NULL;
-    struct fp8q_plan *plan = NULL;
+    struct fp8q_conversion *conversion = NULL;
+    struct fp8q_request request;
+    struct fp8q_run run;
+    fp8q_request_init(&request);
+    request.source = b->source;
+    fp8q_run_init(&run);
+    run.threads = b->options->threads;
+    run.kernel = b->options->kernel->name;
+    run.cancel = b->options->watch ? b->options->watch->cancel : NULL;
+
     double start = now();
-    int status = fp8q_ckpt_open(b->source, &ckpt, &ignored, err);
-    struct fp8q_plan_options options = fp8q_request_options(&request, NULL);
-    options.threads = b->options->threads;
+    int status = fp8q_conversion_open(&request, &run, &conversion, NULL, err);
     if (status == FP8Q_OK)
-        status = fp8q_plan_create(ckpt, &options, &plan, &ignored, err);
-    if (status == FP8Q_OK)
-        status = fp8q_convert(plan,
-                              &(struct fp8q_convert_options){.destination = b->output,
-                                                             .request = &request,
-                                                             .kernel = b->options->kernel,
-                                                             .watch = b->options->watch},
-                              &result, &ignored, err);
+        status = fp8q_conversion_run(conversion, b->output, NULL, err);
     *used_out = now() - start;
-    fp8q_plan_destroy(plan);
-    fp8q_ckpt_close(ckpt);
-    fp8q_warnings_reset(&ignored);
+
+    fp8q_conversion_close(conversion);
     (void)fp8q_remove_tree(b->output, NULL);
     (void)fp8q_remove_tree(b->sidecar, NULL);
     return status;

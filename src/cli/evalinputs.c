@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/date.h"
 #include "base/file.h"
-#include "base/path.h"
 #include "base/dir.h"
+#include "base/path.h"
+#include "base/mem.h"
 #include "tokenizer/tokenizer.h"
 
 #define MAX_TEXT ((uint64_t)1 << 30)
@@ -63,13 +63,25 @@ static int from_text(const struct cli_inputs *in, const struct fp8q_ckpt *ckpt,
     return status;
 }
 
+int cli_inputs_check(struct cli *cli, const struct cli_inputs *in, struct fp8q_guard_list *guard)
+{
+    struct fp8q_error *err = &cli->error;
+    if (!in->file == !in->text)
+        return fp8q_fail(err, FP8Q_E_ARG, "usage", "%s: give either --inputs or --text",
+                         cli->command);
+
+    if (in->file)
+        FP8Q_TRY(fp8q_guard_add(guard, in->file, "the file of --inputs", err));
+    if (in->text)
+        FP8Q_TRY(fp8q_guard_add(guard, in->text, "the file of --text", err));
+    return cli_result_check(in->dump, false, guard, err);
+}
+
 int cli_inputs_open(struct cli *cli, const struct cli_inputs *in, const struct fp8q_ckpt *ckpt,
                     struct fp8q_inputs *inputs_out)
 {
     struct fp8q_error *err = &cli->error;
-    if (!in->file == !in->text)
-        return fp8q_fail(err, FP8Q_E_ARG, "usage", "give either --inputs or --text");
-    FP8Q_TRY(cli_result_check(in->dump, false, err));
+
     if (in->file)
         FP8Q_TRY(fp8q_inputs_open(in->file, inputs_out, &cli->warnings, err));
     else
@@ -79,31 +91,20 @@ int cli_inputs_open(struct cli *cli, const struct cli_inputs *in, const struct f
     return in->dump ? fp8q_inputs_write(inputs_out, in->dump, err) : FP8Q_OK;
 }
 
-int cli_result_check(const char *path, bool overwrite, struct fp8q_error *err)
-{
-    if (path && !overwrite && access(path, F_OK) == 0)
-        return fp8q_fail(err, FP8Q_E_ARG, "dst-exists", "%s exists", path);
-    return FP8Q_OK;
-}
-
-int cli_result_write(const char *path, bool overwrite, const void *data, size_t len,
+int cli_result_check(const char *path, bool overwrite, struct fp8q_guard_list *guard,
                      struct fp8q_error *err)
 {
-    if (!overwrite)
-        return fp8q_write_file(path, data, len, err);
-    size_t size = strlen(path) + 32;
-    char *partial = malloc(size);
-    if (!partial)
-        return fp8q_fail_nomem(err);
-    snprintf(partial, size, "%s.partial-%ld", path, (long)getpid());
-    int status = fp8q_write_file(partial, data, len, err);
-    if (status == FP8Q_OK) {
-        status = fp8q_rename(partial, path, err);
-        if (status != FP8Q_OK)
-            fp8q_remove_tree(partial, NULL);
-    }
-    free(partial);
-    return status;
+    struct fp8q_shown shown;
+    struct stat st;
+    bool there = false;
+    if (!path)
+        return FP8Q_OK;
+
+    FP8Q_TRY(fp8q_stat(path, &st, &there, err));
+    if (there && S_ISREG(st.st_mode) && !overwrite)
+        return fp8q_fail(err, FP8Q_E_ARG, "dst-exists",
+                         "%s: exists already (--overwrite replaces it)", fp8q_show(&shown, path));
+    return fp8q_output_check(path, guard, err);
 }
 
 const char *cli_timestamp(struct cli_time *buf)

@@ -7,7 +7,8 @@
 #define FP8Q_CLI_EVALINPUTS_H
 
 #include "checkpoint/checkpoint.h"
-#include "cli/cli.h"
+#include "base/output.h"
+#include "cli/options.h"
 #include "model/inputs.h"
 
 struct cli_inputs {
@@ -26,15 +27,24 @@ struct cli_inputs {
             "write the samples, as --inputs reads them"                                            \
     }
 
+/* Which of them do not go together: rows for a command's rules.  */
+#define CLI_INPUT_RULES                                                                            \
+    {"inputs", CLI_EXCLUDES, "text"},                                                              \
+    {                                                                                              \
+        "chunk", CLI_NEEDS, "text"                                                                 \
+    }
+
+/* Before long work: one of --inputs and --text was given, and --dump-inputs may be written.  Adds
+ * what is read to @guard.  */
+int cli_inputs_check(struct cli *cli, const struct cli_inputs *in, struct fp8q_guard_list *guard);
+
 /* Reads the samples; @ckpt has the tokenizer.  */
 int cli_inputs_open(struct cli *cli, const struct cli_inputs *in, const struct fp8q_ckpt *ckpt,
                     struct fp8q_inputs *inputs_out);
 
-/* FP8Q_E_ARG "dst-exists" if @path (NULL: fine) is there and @overwrite is false.  Asked before
- * long work.  */
-int cli_result_check(const char *path, bool overwrite, struct fp8q_error *err);
-/* Writes a result file, replacing an old one in one step if @overwrite.  */
-int cli_result_write(const char *path, bool overwrite, const void *data, size_t len,
+/* Before long work: @path (NULL: fine) can become a result file, and is none of what is read.
+ * FP8Q_E_ARG "dst-exists" if a file is there and @overwrite is false.  */
+int cli_result_check(const char *path, bool overwrite, struct fp8q_guard_list *guard,
                      struct fp8q_error *err);
 
 /* "2026-01-31T12:00:00Z": now, or SOURCE_DATE_EPOCH if that is set.  */

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/mem.h"
+#include "cli/format.h"
 
 static struct {
     pthread_mutex_t lock;

@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "bench/bench.h"
+#include "cli/format.h"
+#include "cli/options.h"
 #include "commands/commands.h"
-#include "base/pool.h"
 
 static const char usage[] =
     "usage: fp8q bench [options]\n\n"
@@ -123,7 +124,7 @@ static int show_files(struct cli *cli, const struct fp8q_bench_options *options)
     return FP8Q_OK;
 }
 
-static int run(struct cli *cli, int argc, char **argv)
+int cmd_bench(struct cli *cli)
 {
     uint64_t size = 512000000, rounds = 5;
     const char *dir = ".";
@@ -133,27 +134,20 @@ static int run(struct cli *cli, int argc, char **argv)
         {"rounds", 0, CLI_UINT, &rounds, "N", "how often, for the medians (default: 5)"},
         {.name = NULL}};
     int code;
-    if (!cli_parse(cli, argc, argv, usage, options, NULL, 0, 0, &code))
+    const struct cli_syntax syntax = {usage, options, NULL, 0, 0};
+    if (!cli_parse(cli, &syntax, NULL, &code))
         return code;
-    unsigned threads = cli->threads ? (unsigned)cli->threads : fp8q_cpu_count();
+    unsigned threads = (unsigned)cli->threads;
     struct fp8q_bench_options o = {.dir = dir,
                                    .size_bytes = size,
                                    .threads = threads,
                                    .rounds = (unsigned)(rounds > 32 ? 32 : rounds),
                                    .watch = &cli->watch,
                                    .kernel = fp8q_kernel_select(cli->kernel)};
-    int status = o.kernel ? FP8Q_OK
-                          : fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
-                                      "--kernel: expected a kernel that this CPU has, found \"%s\"",
-                                      cli->kernel);
-    if (status == FP8Q_OK)
-        status = show_memory(cli, threads);
+    int status = show_memory(cli, threads);
     if (status == FP8Q_OK)
         status = show_kernels(cli);
     if (status == FP8Q_OK)
         status = show_files(cli, &o);
     return cli_end(cli, status);
 }
-
-const struct cli_command cli_cmd_bench = {"bench", run,
-                                          "measure this machine and a conversion on it"};

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "calibration/calib.h"
+#include "cli/format.h"
 #include "commands/commands.h"
 #include "cli/evalinputs.h"
 #include "checkpoint/fingerprint.h"
@@ -77,6 +78,25 @@ static int report(struct cli *cli, const char *out)
     return FP8Q_OK;
 }
 
+/* What is read must not be written: the model, the inputs, the files to add up or convert.  */
+static int check_output(struct cli *cli, const char *path, const struct args *args)
+{
+    struct fp8q_guard_list guard = {0};
+    struct fp8q_error *err = &cli->error;
+
+    int status = path ? fp8q_guard_add(&guard, path, "the model", err) : FP8Q_OK;
+    if (status == FP8Q_OK && args->import)
+        status = fp8q_guard_add(&guard, args->import, "the file of --import", err);
+    for (size_t i = 0; i < args->merge.count && status == FP8Q_OK; i++)
+        status = fp8q_guard_add(&guard, args->merge.items[i], "a file of --merge", err);
+    if (status == FP8Q_OK && path)
+        status = cli_inputs_check(cli, &args->inputs, &guard);
+    if (status == FP8Q_OK)
+        status = cli_result_check(args->out, args->overwrite, &guard, err);
+    fp8q_guard_reset(&guard);
+    return status;
+}
+
 static int run(struct cli *cli, const char *path, const struct args *args, struct state *s)
 {
     struct fp8q_error *err = &cli->error;
@@ -85,7 +105,7 @@ static int run(struct cli *cli, const char *path, const struct args *args, struc
     if (ways != 1 || !args->out)
         return fp8q_fail(err, FP8Q_E_ARG, "usage",
                          "calibrate: give one of MODEL, --merge and --import, and -o FILE");
-    FP8Q_TRY(cli_result_check(args->out, args->overwrite, err));
+    FP8Q_TRY(check_output(cli, path, args));
     if (args->import)
         FP8Q_TRY(fp8q_calib_import(args->import, cli_timestamp(&created), args->out,
                                    args->overwrite, err));
@@ -98,7 +118,7 @@ static int run(struct cli *cli, const char *path, const struct args *args, struc
     return report(cli, args->out);
 }
 
-static int cmd_calibrate(struct cli *cli, int argc, char **argv)
+int cmd_calibrate(struct cli *cli)
 {
     static const char usage[] =
         "usage: fp8q calibrate MODEL (--inputs F.safetensors | --text FILE) -o "
@@ -122,8 +142,17 @@ static int cmd_calibrate(struct cli *cli, int argc, char **argv)
     const char *path;
     struct state s = {0};
     int code;
-    if (!cli_parse(cli, argc, argv, usage, options, &path, 0, 1, &code))
+#define ONLY_MODEL "inputs text chunk samples dump-inputs no-moments"
+    const struct cli_rule rules[] = {CLI_INPUT_RULES,
+                                     {"merge", CLI_EXCLUDES, ONLY_MODEL " import"},
+                                     {"import", CLI_EXCLUDES, ONLY_MODEL},
+                                     {.option = NULL}};
+#undef ONLY_MODEL
+    const struct cli_syntax syntax = {usage, options, rules, 0, 1};
+    if (!cli_parse(cli, &syntax, &path, &code)) {
+        free(args.merge.items);
         return code;
+    }
     int status = run(cli, path, &args, &s);
     fp8q_inputs_reset(&s.inputs);
     fp8q_model_reset(&s.model);
@@ -131,6 +160,3 @@ static int cmd_calibrate(struct cli *cli, int argc, char **argv)
     free(args.merge.items);
     return cli_end(cli, status);
 }
-
-const struct cli_command cli_cmd_calibrate = {"calibrate", cmd_calibrate,
-                                              "statistics of the inputs of linears"};

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 
 #include "checkpoint/checkpoint.h"
-#include "cli/cli.h"
+#include "cli/format.h"
+#include "cli/options.h"
 #include "commands/commands.h"
 #include "measure/compare.h"
 #include "select/select.h"
@@ -117,7 +118,7 @@ static bool is_chosen(void *ctx, const struct fp8q_tensor *tensor)
 /* False where quantize would take nothing (another architecture, weights that are FP8 already).  */
 static bool choose(const struct fp8q_ckpt *ckpt, struct choice *choice)
 {
-    const struct fp8q_select_options options = {.ragged = FP8Q_RAGGED_QUANTIZE};
+    const struct fp8q_select_options options = {.unaligned = FP8Q_UNALIGNED_QUANTIZE};
     choice->ckpt = ckpt;
     if (fp8q_select(ckpt, &options, &choice->selection, NULL, NULL) != FP8Q_OK)
         return false;
@@ -138,9 +139,6 @@ static int run_compare(struct cli *cli, const char *path, const struct cli_list 
                                            .names = names->items,
                                            .n_names = names->count,
                                            .watch = &cli->watch};
-    if (!options.kernel)
-        return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
-                         "--kernel: \"%s\" is unknown or not usable here", cli->kernel);
     FP8Q_TRY(fp8q_ckpt_open(path, &ckpt, &cli->warnings, &cli->error));
     struct choice choice;
     bool chosen = names->count == 0 && choose(ckpt, &choice);
@@ -159,7 +157,7 @@ static int run_compare(struct cli *cli, const char *path, const struct cli_list 
     return status;
 }
 
-static int cmd_compare(struct cli *cli, int argc, char **argv)
+int cmd_compare(struct cli *cli)
 {
     struct cli_list names = {0};
     bool markdown = false, csv = false;
@@ -170,18 +168,17 @@ static int cmd_compare(struct cli *cli, int argc, char **argv)
         {"markdown", 0, CLI_FLAG, &markdown, NULL, "print Markdown tables"},
         {"csv", 0, CLI_FLAG, &csv, NULL, "print comma-separated values"},
         {.name = NULL}};
-    if (cli_parse(cli, argc, argv, usage, options, &path, 1, 1, &code)) {
-        if (markdown && csv)
-            code = cli_usage_error(cli, "compare: --markdown and --csv exclude each other");
-        else
-            code = cli_end(cli, run_compare(cli, path, &names,
-                                            markdown ? STYLE_MARKDOWN
-                                            : csv    ? STYLE_CSV
-                                                     : STYLE_TEXT));
+    const struct cli_rule rules[] = {
+        {"markdown", CLI_EXCLUDES, "csv json"}, {"csv", CLI_EXCLUDES, "json"}, {.option = NULL}};
+    const struct cli_syntax syntax = {usage, options, rules, 1, 1};
+    if (cli_parse(cli, &syntax, &path, &code)) {
+        enum style style = STYLE_TEXT;
+        if (markdown)
+            style = STYLE_MARKDOWN;
+        else if (csv)
+            style = STYLE_CSV;
+        code = cli_end(cli, run_compare(cli, path, &names, style));
     }
     free(names.items);
     return code;
 }
-
-const struct cli_command cli_cmd_compare = {
-    "compare", cmd_compare, "error and size of FP8, INT8 and INT4 on the weights of a checkpoint"};

@@ -6,13 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/options.h"
 #include "commands/commands.h"
 #include "measure/drift.h"
 #include "checkpoint/fingerprint.h"
 
 struct args {
     struct fp8q_drift_limits limits;
-    const char *model, *scale_fmt;
+    const char *model;
+    unsigned scale_fmt; /* index of its words: enum fp8q_scale_fmt */
 };
 
 struct state {
@@ -57,10 +59,6 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
 static int run(struct cli *cli, const char *const *paths, const struct args *args, struct state *s)
 {
     struct fp8q_error *err = &cli->error;
-    bool ue8m0 = strcmp(args->scale_fmt, "ue8m0") == 0;
-    if (!ue8m0 && strcmp(args->scale_fmt, "f32") != 0)
-        return fp8q_fail(err, FP8Q_E_ARG, "usage",
-                         "--scale-fmt: expected f32 or ue8m0, found \"%s\"", args->scale_fmt);
     FP8Q_TRY(fp8q_calib_open(paths[0], &s->old_calib, err));
     FP8Q_TRY(fp8q_calib_open(paths[1], &s->new_calib, err));
     if (args->model) {
@@ -72,7 +70,7 @@ static int run(struct cli *cli, const char *const *paths, const struct args *arg
 
     const struct fp8q_drift_options options = {.limits = args->limits,
                                                .ckpt = s->ckpt,
-                                               .fmt = ue8m0 ? FP8Q_SCALE_UE8M0 : FP8Q_SCALE_F32,
+                                               .fmt = (enum fp8q_scale_fmt)args->scale_fmt,
                                                .kernel = cli->kernel,
                                                .n_threads = (unsigned)cli->threads,
                                                .watch = &cli->watch};
@@ -87,7 +85,7 @@ static int run(struct cli *cli, const char *const *paths, const struct args *arg
     return FP8Q_OK;
 }
 
-static int cmd_drift(struct cli *cli, int argc, char **argv)
+int cmd_drift(struct cli *cli)
 {
     static const char usage[] =
         "usage: fp8q drift OLD.calib.safetensors NEW.calib.safetensors [options]\n\n"
@@ -95,31 +93,33 @@ static int cmd_drift(struct cli *cli, int argc, char **argv)
         "the\n"
         "inputs have moved, so that evaluations and error-compensated codes made with OLD are "
         "stale.";
-    struct args args = {.limits = fp8q_drift_defaults, .scale_fmt = "f32"};
+    struct args args = {.limits = fp8q_drift_defaults, .scale_fmt = FP8Q_SCALE_F32};
+    static const char *const fmts[] = {"f32", "ue8m0", NULL};
+    struct cli_word scale_fmt = {fmts, &args.scale_fmt};
     const struct cli_option options[] = {
         {"model", 0, CLI_TEXT, &args.model, "SRC",
          "the weights: also the share of codes that error-\ncompensated rounding would change"},
-        {"scale-fmt", 0, CLI_TEXT, &args.scale_fmt, "FMT",
-         "scales for --model: f32 (default) or ue8m0"},
+        {"scale-fmt", 0, CLI_WORD, &scale_fmt, "FMT", "scales for --model: f32 (default) or ue8m0"},
         {"max-rms", 0, CLI_NUMBER, &args.limits.rms, "X",
          "limit of |log2| of a site's RMS ratio (1)"},
         {"max-absmax", 0, CLI_NUMBER, &args.limits.absmax, "X",
          "limit of log2 of the growth of absmax (1)"},
-        {"min-overlap", 0, CLI_NUMBER, &args.limits.overlap, "X",
+        {"min-overlap", 0, CLI_SHARE, &args.limits.overlap, "X",
          "least share of top channels that stay (0.5)"},
         {"max-hist", 0, CLI_NUMBER, &args.limits.hist, "X",
          "limit of the mean shift of tile amax, in powers of 2 (0.5)"},
         {"max-channels", 0, CLI_NUMBER, &args.limits.channels, "X",
          "limit of the mean |log2| of the channels' RMS ratio (0.5)"},
-        {"max-mix", 0, CLI_NUMBER, &args.limits.mix, "X",
+        {"max-mix", 0, CLI_SHARE, &args.limits.mix, "X",
          "limit of the change of a modality's share (0.2)"},
-        {"max-sites", 0, CLI_NUMBER, &args.limits.sites, "X",
-         "share of sites that may move (0.05)"},
+        {"max-sites", 0, CLI_SHARE, &args.limits.sites, "X", "share of sites that may move (0.05)"},
         {.name = NULL}};
     const char *paths[2];
     struct state s = {.ckpt = NULL};
     int code;
-    if (!cli_parse(cli, argc, argv, usage, options, paths, 2, 2, &code))
+    const struct cli_rule rules[] = {{"scale-fmt", CLI_NEEDS, "model"}, {.option = NULL}};
+    const struct cli_syntax syntax = {usage, options, rules, 2, 2};
+    if (!cli_parse(cli, &syntax, paths, &code))
         return code;
     int status = run(cli, paths, &args, &s);
     fp8q_drift_reset(&s.drift);
@@ -128,6 +128,3 @@ static int cmd_drift(struct cli *cli, int argc, char **argv)
     fp8q_ckpt_close(s.ckpt);
     return cli_end(cli, status);
 }
-
-const struct cli_command cli_cmd_drift = {"drift", cmd_drift,
-                                          "whether the distribution of inputs has moved"};

@@ -16,7 +16,8 @@
 
 struct args {
     struct cli_inputs inputs;
-    const char *acts, *evidence, *stack;
+    unsigned acts; /* enum fp8q_acts */
+    const char *evidence, *stack;
     bool decompose, requant, overwrite;
 };
 
@@ -30,17 +31,8 @@ struct state {
     struct fp8q_eval eval;
 };
 
-static const char *const acts_names[] = {"none", "served", "block", "block-pow2", "token"};
-
-static bool parse_acts(const char *name, enum fp8q_acts *acts_out)
-{
-    for (size_t i = 0; i < sizeof(acts_names) / sizeof(*acts_names); i++)
-        if (strcmp(name, acts_names[i]) == 0) {
-            *acts_out = (enum fp8q_acts)i;
-            return true;
-        }
-    return false;
-}
+/* In the order of enum fp8q_acts.  */
+static const char *const acts_names[] = {"none", "served", "block", "block-pow2", "token", NULL};
 
 static int open_both(struct cli *cli, const char *const *paths, const struct args *args,
                      struct state *s)
@@ -83,7 +75,7 @@ static void write_results(struct fp8q_jsonw *w, const struct args *args, const s
     fp8q_jsonw_string(w, "output", s->output->path);
     fp8q_jsonw_string(w, "dataset", s->inputs.dataset);
     fp8q_jsonw_uint(w, "n_samples", s->inputs.n_samples);
-    fp8q_jsonw_string(w, "acts", args->acts);
+    fp8q_jsonw_string(w, "acts", acts_names[args->acts]);
     fp8q_jsonw_string(w, "acts_served", fp8q_served_name(&s->output_model));
     fp8q_jsonw_string(w, "config_differences", s->differences.data ? s->differences.data : "");
     fp8q_eval_json(&s->eval, w);
@@ -105,8 +97,7 @@ static int write_evidence(struct cli *cli, const struct args *args, struct state
 
     int status = fp8q_text_status(&w.text, &cli->error);
     if (status == FP8Q_OK)
-        status =
-            cli_result_write(args->evidence, args->overwrite, w.text.data, w.text.len, &cli->error);
+        status = fp8q_output_write(args->evidence, w.text.data, w.text.len, &cli->error);
     fp8q_text_reset(&w.text);
     return status;
 }
@@ -153,11 +144,12 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
     const struct fp8q_eval_figures *f = &e->rows[FP8Q_EVAL_OUTPUT];
     static const char *const names[] = {"output", "  activations only", "  weights only",
                                         "requantized UE8M0"};
-    bool served = strcmp(args->acts, "served") == 0;
+    bool served = args->acts == FP8Q_ACTS_SERVED;
     cli_print(cli,
               "%llu tokens of %zu samples scored, %llu quantized linears, activations: %s%s%s\n",
               (unsigned long long)f->tokens, e->n_samples, (unsigned long long)e->n_quantized,
-              args->acts, served ? ", " : "", served ? fp8q_served_name(&s->output_model) : "");
+              acts_names[args->acts], served ? ", " : "",
+              served ? fp8q_served_name(&s->output_model) : "");
     cli_print(cli,
               "%-18s KLD mean     SE         median     p99        max        top-1 %%     flips   "
               "dlnPPL\n",
@@ -184,18 +176,31 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
     cli_print_verbose(cli, "\n");
 }
 
+/* What is read must not be written.  */
+static int check_outputs(struct cli *cli, const char *const *paths, const struct args *args)
+{
+    struct fp8q_guard_list guard = {0};
+
+    int status = fp8q_guard_add(&guard, paths[0], "the source", &cli->error);
+    if (status == FP8Q_OK)
+        status = fp8q_guard_add(&guard, paths[1], "the checkpoint to evaluate", &cli->error);
+    if (status == FP8Q_OK)
+        status = cli_inputs_check(cli, &args->inputs, &guard);
+    if (status == FP8Q_OK)
+        status = cli_result_check(args->evidence, args->overwrite, &guard, &cli->error);
+    fp8q_guard_reset(&guard);
+    return status;
+}
+
 static int run(struct cli *cli, const char *const *paths, const struct args *args, struct state *s)
 {
-    struct fp8q_eval_options options = {.decompose = args->decompose,
+    struct fp8q_eval_options options = {.acts = (enum fp8q_acts)args->acts,
+                                        .decompose = args->decompose,
                                         .requant_ue8m0 = args->requant,
                                         .n_threads = (unsigned)cli->threads,
                                         .kernel = cli->kernel,
                                         .watch = &cli->watch};
-    if (!parse_acts(args->acts, &options.acts))
-        return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
-                         "--acts: expected served, none, block, block-pow2 or token, found \"%s\"",
-                         args->acts);
-    FP8Q_TRY(cli_result_check(args->evidence, args->overwrite, &cli->error));
+    FP8Q_TRY(check_outputs(cli, paths, args));
     FP8Q_TRY(open_both(cli, paths, args, s));
     FP8Q_TRY(fp8q_eval_run(&s->source_model, &s->output_model, &s->inputs, &options, &s->eval,
                            &cli->error));
@@ -213,7 +218,7 @@ static int run(struct cli *cli, const char *const *paths, const struct args *arg
     return FP8Q_OK;
 }
 
-static int cmd_eval(struct cli *cli, int argc, char **argv)
+int cmd_eval(struct cli *cli)
 {
     static const char usage[] =
         "usage: fp8q eval SRC DST (--inputs F.safetensors | --text FILE) [options]\n\n"
@@ -222,10 +227,11 @@ static int cmd_eval(struct cli *cli, int argc, char **argv)
         "of DST are from those of SRC: KL divergence, top-1 agreement, perplexity.  DST may come "
         "from\n"
         "another tool.";
-    struct args args = {.acts = "served", .stack = "fp8q-simulated"};
+    struct args args = {.acts = FP8Q_ACTS_SERVED, .stack = "fp8q-simulated"};
+    struct cli_word acts = {acts_names, &args.acts};
     const struct cli_option options[] = {
         CLI_INPUT_OPTIONS(args.inputs),
-        {"acts", 0, CLI_TEXT, &args.acts, "KIND",
+        {"acts", 0, CLI_WORD, &acts, "KIND",
          "activations of quantized linears: served (default: by\n128 channels for block scales, "
          "else "
          "by token), none,\nblock, block-pow2, token"},
@@ -241,7 +247,12 @@ static int cmd_eval(struct cli *cli, int argc, char **argv)
     const char *paths[2];
     struct state s = {0};
     int code;
-    if (!cli_parse(cli, argc, argv, usage, options, paths, 2, 2, &code))
+    const struct cli_rule rules[] = {CLI_INPUT_RULES,
+                                     {"stack", CLI_NEEDS, "output"},
+                                     {"overwrite", CLI_NEEDS, "output"},
+                                     {.option = NULL}};
+    const struct cli_syntax syntax = {usage, options, rules, 2, 2};
+    if (!cli_parse(cli, &syntax, paths, &code))
         return code;
     int status = run(cli, paths, &args, &s);
     fp8q_text_reset(&s.differences);
@@ -253,6 +264,3 @@ static int cmd_eval(struct cli *cli, int argc, char **argv)
     fp8q_ckpt_close(s.output);
     return cli_end(cli, status);
 }
-
-const struct cli_command cli_cmd_eval = {"eval", cmd_eval,
-                                         "how far the outputs of two checkpoints differ"};

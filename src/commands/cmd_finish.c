@@ -2,68 +2,48 @@
  *
  * cmd_finish.c - fp8q finish DST
  */
+#include "cli/format.h"
+#include "cli/options.h"
 #include "commands/commands.h"
-#include "convert/convert.h"
 
-static const char usage[] = "usage: fp8q finish [options] DST\n\n"
-                            "Ends a conversion whose parts were run with `fp8q quantize --part I/N "
-                            "SRC DST`: checks that every\n"
-                            "part is there and came from the same source and options, writes "
-                            "scales, index and config, and only\n"
-                            "then gives the final name.";
+static const char usage[] =
+    "usage: fp8q finish [options] DST\n\n"
+    "Ends a conversion whose parts were run with `fp8q quantize --part I/N SRC DST`: checks that\n"
+    "every part is there and came from the same source and options, writes scales, index and\n"
+    "config, and only then gives the final name.\n\n"
+    "Example: fp8q quantize --part 1/2 SRC DST && fp8q quantize --part 2/2 SRC DST &&\n"
+    "         fp8q finish DST";
 
-static int finish(struct cli *cli, const char *destination, bool overwrite)
+static int run(struct cli *cli, struct fp8q_conversion *c, const char *destination)
 {
-    struct fp8q_json *state = NULL;
-    struct fp8q_request r = {0};
-    struct fp8q_ckpt *ckpt = NULL, *like = NULL;
-    struct fp8q_plan *plan = NULL;
-    struct fp8q_convert_result result;
-    uint64_t n_parts = 0;
     char bytes[32];
-    int status = fp8q_convert_state(destination, &state, &r, &n_parts, &cli->error);
-    if (status == FP8Q_OK)
-        status = fp8q_ckpt_open(r.source, &ckpt, &cli->warnings, &cli->error);
-    if (status == FP8Q_OK && r.like)
-        status = fp8q_ckpt_open(r.like, &like, &cli->warnings, &cli->error);
-    if (status == FP8Q_OK) {
-        struct fp8q_plan_options options = fp8q_request_options(&r, like);
-        options.threads = (unsigned)cli->threads;
-        status = fp8q_plan_create(ckpt, &options, &plan, &cli->warnings, &cli->error);
-    }
-    if (status == FP8Q_OK) {
-        struct fp8q_convert_options o = {.destination = destination,
-                                         .request = &r,
-                                         .kernel = fp8q_kernel_select(NULL),
-                                         .overwrite = overwrite,
-                                         .n_parts = (unsigned)n_parts};
-        status = fp8q_convert_finish(plan, &o, &result, &cli->warnings, &cli->error);
-    }
-    if (status == FP8Q_OK) {
-        cli_show_warnings(cli);
-        fp8q_jsonw_string(&cli->json, "output", destination);
-        cli_print(cli, "wrote %s (%s) from %llu parts\n", destination,
-                  cli_bytes(bytes, result.finish.file_bytes), (unsigned long long)n_parts);
-    }
-    fp8q_plan_destroy(plan);
-    fp8q_ckpt_close(like);
-    fp8q_ckpt_close(ckpt);
-    fp8q_request_reset(&r);
-    fp8q_json_free(state);
-    return status;
+    FP8Q_TRY(fp8q_conversion_finish(c, destination, &cli->warnings, &cli->error));
+    cli_progress_clear();
+    cli_show_warnings(cli);
+
+    fp8q_jsonw_string(&cli->json, "output", destination);
+    cli_print(cli, "wrote %s (%s) from %u parts\n", destination,
+              cli_bytes(bytes, fp8q_conversion_result(c)->file_bytes),
+              fp8q_conversion_plan(c)->n_parts);
+    return FP8Q_OK;
 }
 
-static int run(struct cli *cli, int argc, char **argv)
+int cmd_finish(struct cli *cli)
 {
-    bool overwrite = false;
     const struct cli_option options[] = {
-        {"overwrite", 0, CLI_FLAG, &overwrite, NULL, "replace an earlier output"}, {.name = NULL}};
-    const char *operands[1];
+        {"overwrite", 0, CLI_FLAG, &cli->run.overwrite, NULL, "replace an earlier output"},
+        {.name = NULL}};
+    const struct cli_syntax syntax = {usage, options, NULL, 1, 1};
+    struct fp8q_conversion *c = NULL;
+    const char *destination;
     int code;
-    if (!cli_parse(cli, argc, argv, usage, options, operands, 1, 1, &code))
+    if (!cli_parse(cli, &syntax, &destination, &code))
         return code;
-    return cli_end(cli, finish(cli, operands[0], overwrite));
-}
 
-const struct cli_command cli_cmd_finish = {"finish", run,
-                                           "end a conversion whose parts ran separately"};
+    int status =
+        fp8q_conversion_open_parts(destination, &cli->run, &c, &cli->warnings, &cli->error);
+    if (status == FP8Q_OK)
+        status = run(cli, c, destination);
+    fp8q_conversion_close(c);
+    return cli_end(cli, status);
+}

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "cli/options.h"
 #include "commands/commands.h"
 #include "cli/evalinputs.h"
 #include "cli/gate_facts.h"
@@ -317,7 +318,7 @@ static int run_gate(struct cli *cli, const struct gate_args *args)
     return status;
 }
 
-static int cmd_gate(struct cli *cli, int argc, char **argv)
+int cmd_gate(struct cli *cli)
 {
     struct gate_args a = {0};
     int code;
@@ -342,8 +343,15 @@ static int cmd_gate(struct cli *cli, int argc, char **argv)
         {"markdown", 0, CLI_TEXT, &a.markdown, "FILE", "write the checks as a Markdown table"},
         {"print-policy", 0, CLI_FLAG, &a.print_policy, NULL, "print the policy in force and stop"},
         {.name = NULL}};
-    if (cli_parse(cli, argc, argv, usage, options, &a.paths.output, 0, 1, &code)) {
-        if (!a.paths.output && !a.print_policy)
+    const struct cli_rule rules[] = {
+        {"print-policy", CLI_EXCLUDES,
+         "lock evidence baseline task source fallback stack junit markdown"},
+        {.option = NULL}};
+    const struct cli_syntax syntax = {usage, options, rules, 0, 1};
+    if (cli_parse(cli, &syntax, &a.paths.output, &code)) {
+        if (a.paths.output && a.print_policy)
+            code = cli_usage_error(cli, "gate: --print-policy judges nothing, so it takes no DST");
+        else if (!a.paths.output && !a.print_policy)
             code = cli_usage_error(cli, "gate: no checkpoint; see `fp8q gate --help`");
         else
             code = cli_end(cli, run_gate(cli, &a));
@@ -353,6 +361,3 @@ static int cmd_gate(struct cli *cli, int argc, char **argv)
     free(a.tasks.items);
     return code;
 }
-
-const struct cli_command cli_cmd_gate = {
-    "gate", cmd_gate, "one decision from verify, evidence of eval, and task results"};

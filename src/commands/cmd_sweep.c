@@ -6,13 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/format.h"
 #include "commands/commands.h"
 #include "cli/evalinputs.h"
 #include "measure/sweep.h"
 
 struct args {
     struct cli_inputs inputs;
-    const char *by, *acts, *scale_fmt, *ragged, *ignore_file;
+    unsigned by, acts, scale_fmt, unaligned; /* indices of their words */
+    const char *ignore_file;
     double budget_kld;
     uint64_t budget_bytes;
     bool overwrite;
@@ -25,37 +27,23 @@ struct state {
     struct fp8q_sweep sweep;
 };
 
-/* Index of @value among @names, or -1.  */
-static int word(const char *value, const char *const *names, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (strcmp(value, names[i]) == 0)
-            return i;
-    return -1;
-}
+static const char *const by_words[] = {"site", "layer", "kind", NULL};
+static const char *const fmt_words[] = {"f32", "ue8m0", NULL};
+static const char *const unaligned_words[] = {"keep", "quantize", NULL};
+static const char *const acts_words[] = {"none", "served", NULL};
 
-static int parse(struct cli *cli, const struct args *args, struct fp8q_sweep_options *o)
+/* What is read must not be written.  */
+static int check_outputs(struct cli *cli, const char *path, const struct args *args)
 {
-    static const char *const by[] = {"site", "layer", "kind"}, *const fmts[] = {"f32", "ue8m0"},
-                             *const ragged[] = {"keep", "quantize"},
-                             *const acts[] = {"none", "served"};
-    int b = word(args->by, by, 3), f = word(args->scale_fmt, fmts, 2),
-        r = word(args->ragged, ragged, 2), a = word(args->acts, acts, 2);
-    if (b < 0 || f < 0 || r < 0 || a < 0)
-        return fp8q_fail(
-            &cli->error, FP8Q_E_ARG, "usage",
-            "expected --by site|layer|kind, --scale-fmt f32|ue8m0, --ragged keep|quantize, "
-            "--acts none|served");
-    if (args->budget_kld >= 0 && args->budget_bytes > 0)
-        return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
-                         "give --budget-kld or --budget-bytes, not both");
-    o->by = (enum fp8q_sweep_by)b;
-    o->fmt = f ? FP8Q_SCALE_UE8M0 : FP8Q_SCALE_F32;
-    o->ragged = r;
-    o->acts = a ? FP8Q_ACTS_SERVED : FP8Q_ACTS_NONE;
-    o->budget_kld = args->budget_kld;
-    o->budget_bytes = args->budget_bytes;
-    return cli_result_check(args->ignore_file, args->overwrite, &cli->error);
+    struct fp8q_guard_list guard = {0};
+
+    int status = fp8q_guard_add(&guard, path, "the source", &cli->error);
+    if (status == FP8Q_OK)
+        status = cli_inputs_check(cli, &args->inputs, &guard);
+    if (status == FP8Q_OK)
+        status = cli_result_check(args->ignore_file, args->overwrite, &guard, &cli->error);
+    fp8q_guard_reset(&guard);
+    return status;
 }
 
 static void print_units(struct cli *cli, const struct fp8q_sweep *s)
@@ -101,8 +89,8 @@ static int write_ignore(struct cli *cli, const struct args *args, const struct s
     struct fp8q_text text = {0};
     int status = fp8q_sweep_ignore(&s->sweep, &s->model, &text, &cli->error);
     if (status == FP8Q_OK)
-        status = cli_result_write(args->ignore_file, args->overwrite, text.data ? text.data : "",
-                                  text.len, &cli->error);
+        status =
+            fp8q_output_write(args->ignore_file, text.data ? text.data : "", text.len, &cli->error);
     fp8q_text_reset(&text);
     return status;
 }
@@ -110,9 +98,17 @@ static int write_ignore(struct cli *cli, const struct args *args, const struct s
 static int run(struct cli *cli, const char *path, const struct args *args, struct state *s)
 {
     struct fp8q_error *err = &cli->error;
-    struct fp8q_sweep_options options = {
-        .n_threads = (unsigned)cli->threads, .kernel = cli->kernel, .watch = &cli->watch};
-    FP8Q_TRY(parse(cli, args, &options));
+    struct fp8q_sweep_options options = {.by = (enum fp8q_sweep_by)args->by,
+                                         .fmt = (enum fp8q_scale_fmt)args->scale_fmt,
+                                         .ragged = args->unaligned == 1,
+                                         .acts =
+                                             args->acts == 1 ? FP8Q_ACTS_SERVED : FP8Q_ACTS_NONE,
+                                         .budget_kld = args->budget_kld,
+                                         .budget_bytes = args->budget_bytes,
+                                         .n_threads = (unsigned)cli->threads,
+                                         .kernel = cli->kernel,
+                                         .watch = &cli->watch};
+    FP8Q_TRY(check_outputs(cli, path, args));
     FP8Q_TRY(fp8q_ckpt_open(path, &s->ckpt, &cli->warnings, err));
     FP8Q_TRY(fp8q_model_open(s->ckpt, &s->model, err));
     FP8Q_TRY(cli_inputs_open(cli, &args->inputs, s->ckpt, &s->inputs));
@@ -127,24 +123,27 @@ static int run(struct cli *cli, const char *path, const struct args *args, struc
     return FP8Q_OK;
 }
 
-static int cmd_sweep(struct cli *cli, int argc, char **argv)
+int cmd_sweep(struct cli *cli)
 {
     static const char usage[] =
         "usage: fp8q sweep SRC (--inputs F.safetensors | --text FILE) [options]\n\n"
         "Measures what quantizing each module alone costs in KL divergence and saves in bytes, and "
         "lists\n"
         "the splits from all quantized to none.  With a budget it chooses one and measures it.";
-    struct args args = {
-        .by = "site", .acts = "served", .scale_fmt = "f32", .ragged = "keep", .budget_kld = -1};
+    struct args args = {.acts = 1, .budget_kld = -1};
+    struct cli_word by = {by_words, &args.by}, acts = {acts_words, &args.acts},
+                    fmt = {fmt_words, &args.scale_fmt},
+                    unaligned = {unaligned_words, &args.unaligned};
     const struct cli_option options[] = {
         CLI_INPUT_OPTIONS(args.inputs),
-        {"by", 0, CLI_TEXT, &args.by, "UNIT",
+        {"by", 0, CLI_WORD, &by, "UNIT",
          "site (default: q/k/v, o, gate/up, down of each layer),\nlayer, or kind (one kind in all "
          "layers)"},
-        {"acts", 0, CLI_TEXT, &args.acts, "KIND", "activations: served (default) or none"},
-        {"scale-fmt", 0, CLI_TEXT, &args.scale_fmt, "FMT", "f32 (default) or ue8m0"},
-        {"ragged", 0, CLI_TEXT, &args.ragged, "HOW",
-         "sizes that are no multiples of 128: keep (default)\nor quantize"},
+        {"acts", 0, CLI_WORD, &acts, "KIND", "activations: served (default) or none"},
+        {"scale-fmt", 0, CLI_WORD, &fmt, "FMT", "f32 (default) or ue8m0"},
+        {"unaligned", 0, CLI_WORD, &unaligned, "HOW",
+         "sizes that are no multiple of 128: keep (default: left\nunquantized) or quantize"},
+        {"ragged", 0, CLI_WORD, &unaligned, "HOW", NULL},
         {"budget-kld", 0, CLI_NUMBER, &args.budget_kld, "X",
          "largest KL divergence that the split may have"},
         {"budget-bytes", 0, CLI_SIZE, &args.budget_bytes, "SIZE", "largest size of all tensors"},
@@ -155,7 +154,12 @@ static int cmd_sweep(struct cli *cli, int argc, char **argv)
     const char *path;
     struct state s = {.ckpt = NULL};
     int code;
-    if (!cli_parse(cli, argc, argv, usage, options, &path, 1, 1, &code))
+    const struct cli_rule rules[] = {CLI_INPUT_RULES,
+                                     {"budget-kld", CLI_EXCLUDES, "budget-bytes"},
+                                     {"overwrite", CLI_NEEDS, "output"},
+                                     {.option = NULL}};
+    const struct cli_syntax syntax = {usage, options, rules, 1, 1};
+    if (!cli_parse(cli, &syntax, &path, &code))
         return code;
     int status = run(cli, path, &args, &s);
     fp8q_sweep_reset(&s.sweep);
@@ -164,6 +168,3 @@ static int cmd_sweep(struct cli *cli, int argc, char **argv)
     fp8q_ckpt_close(s.ckpt);
     return cli_end(cli, status);
 }
-
-const struct cli_command cli_cmd_sweep = {"sweep", cmd_sweep,
-                                          "what each module costs; splits by budget"};

@@ -2,34 +2,38 @@
  *
  * cmd_verify.c - fp8q verify DST [--source SRC]
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands/commands.h"
+#include "base/mem.h"
 #include "base/output.h"
-#include "verify/verify.h"
+#include "cli/junit.h"
+#include "cli/options.h"
+#include "commands/commands.h"
 
 static const char usage[] =
     "usage: fp8q verify [options] DST\n\n"
-    "Proves a checkpoint: structure, checksums, codes and scales, config and index.  With --source "
-    "every\n"
-    "kept tensor is compared byte for byte, and every code and scale is derived again.  DST may "
-    "also come\n"
-    "from another tool.  Exit status 0: all checks passed, 1: one failed, 4: the lock was widened.";
+    "Proves a checkpoint: structure, checksums, FP8 values and scales, config and index.  With\n"
+    "--source every tensor left unquantized is compared byte for byte, and every FP8 value and\n"
+    "scale is derived again.  DST may also come from another tool.  Exit status 0: all checks\n"
+    "passed, 1: one failed, 4: the lock was widened.\n\n"
+    "Example: fp8q verify Qwen3-4B-FP8 --source Qwen3-4B --junit verify.xml";
 
 enum { WORST = 5 };
 
 static const char *const words[] = {"pass", "warn", "fail"};
 
+/* ---- for people ------------------------------------------------------------------------------ */
+
 /* Passed checks in a few lines; with -v one line each, like those that did not pass.  */
-static void print_passed(struct cli *cli, const struct fp8q_report *r)
+static void print_passed(struct cli *cli, const struct fp8q_verification *v)
 {
     enum { WIDTH = 92 };
+    const struct fp8q_check *c;
     size_t column = 0;
-    for (size_t i = 0; i < r->n_checks; i++) {
-        const struct fp8q_check *c = &r->checks[i];
+
+    for (size_t i = 0; (c = fp8q_verification_check(v, i)); i++) {
         if (c->status != FP8Q_CHECK_PASS)
             continue;
         if (cli->verbose) {
@@ -49,39 +53,78 @@ static void print_passed(struct cli *cli, const struct fp8q_report *r)
         cli_print(cli, "\n");
 }
 
-static void print_report(struct cli *cli, const struct fp8q_report *r, bool strict)
+static void print_not_passed(struct cli *cli, const struct fp8q_verification *v)
 {
-    print_passed(cli, r);
-    for (size_t i = 0; i < r->n_checks; i++) {
-        const struct fp8q_check *c = &r->checks[i];
+    const struct fp8q_check *c;
+
+    for (size_t i = 0; (c = fp8q_verification_check(v, i)); i++) {
+        enum cli_style style = c->status == FP8Q_CHECK_FAIL ? CLI_BAD : CLI_BOLD;
         if (c->status == FP8Q_CHECK_PASS)
             continue;
-        cli_print(cli, "%s%s%s  %-24s %s%s%s\n      expected: %s\n",
-                  cli_style(c->status == FP8Q_CHECK_FAIL ? CLI_BAD : CLI_BOLD), words[c->status],
-                  cli_style(CLI_PLAIN), c->id, c->observed, c->where[0] ? ": " : "", c->where,
-                  c->limit);
+        cli_print(cli, "%s%s%s  %-24s %s%s%s\n      expected: %s\n", cli_style(style),
+                  words[c->status], cli_style(CLI_PLAIN), c->id, c->observed,
+                  c->where[0] ? ": " : "", c->where, c->limit);
     }
-    if (r->n_sqnr) {
-        struct fp8q_shown shown;
-        cli_print(cli, "signal to quantization noise: mean %.2f dB over %zu tensors; worst:\n",
-                  r->sqnr_mean, r->n_sqnr);
-        for (size_t i = 0; i < r->n_sqnr && i < WORST; i++)
-            cli_print(cli, "  %6.2f dB  %s\n", r->sqnr[i].db, fp8q_show(&shown, r->sqnr[i].name));
-    }
-    if (r->bound_factor > 1)
-        cli_print(cli, "FP8 values of another tool: the error bound was taken twice as wide\n");
-    bool passed = r->n_failed == 0 && (!strict || r->n_warned == 0);
-    cli_print(cli, "%s%s%s: %zu checks, %zu failed, %zu warnings\n",
-              cli_style(passed ? CLI_GOOD : CLI_BAD), passed ? "PASSED" : "FAILED",
-              cli_style(CLI_PLAIN), r->n_checks, r->n_failed, r->n_warned);
 }
 
-static void write_report(struct fp8q_jsonw *w, const struct fp8q_report *r)
+static void print_noise(struct cli *cli, const struct fp8q_verification *v)
 {
-    fp8q_jsonw_bool(w, "manifest", r->ours);
+    const struct fp8q_verification_info *info = fp8q_verification_info(v);
+    struct fp8q_shown shown;
+    const char *name;
+    double db;
+
+    cli_print(cli, "signal to quantization noise: mean %.2f dB over %zu tensors; worst:\n",
+              info->sqnr_mean, info->n_sqnr);
+    for (size_t i = 0; i < WORST && fp8q_verification_sqnr(v, i, &name, &db); i++)
+        cli_print(cli, "  %6.2f dB  %s\n", db, fp8q_show(&shown, name));
+}
+
+static void print_report(struct cli *cli, const struct fp8q_verification *v, bool strict)
+{
+    const struct fp8q_verification_info *info = fp8q_verification_info(v);
+    bool passed = info->n_failed == 0 && (!strict || info->n_warned == 0);
+
+    print_passed(cli, v);
+    print_not_passed(cli, v);
+    if (info->n_sqnr)
+        print_noise(cli, v);
+    if (info->bound_factor > 1)
+        cli_print(cli, "FP8 values of another tool: the error bound was taken twice as wide\n");
+    cli_print(cli, "%s%s%s: %zu checks, %zu failed, %zu warnings\n",
+              cli_style(passed ? CLI_GOOD : CLI_BAD), passed ? "PASSED" : "FAILED",
+              cli_style(CLI_PLAIN), info->n_checks, info->n_failed, info->n_warned);
+}
+
+/* ---- for machines ---------------------------------------------------------------------------- */
+
+static void write_noise(struct fp8q_jsonw *w, const struct fp8q_verification *v)
+{
+    const char *name;
+    double db;
+
+    fp8q_jsonw_open(w, "sqnr_db", '{');
+    (void)fp8q_verification_sqnr(v, 0, &name, &db);
+    fp8q_jsonw_number(w, "min", db);
+    fp8q_jsonw_number(w, "mean", fp8q_verification_info(v)->sqnr_mean);
+    fp8q_jsonw_open(w, "worst", '[');
+    for (size_t i = 0; i < WORST && fp8q_verification_sqnr(v, i, &name, &db); i++) {
+        fp8q_jsonw_open(w, NULL, '{');
+        fp8q_jsonw_string(w, "name", name);
+        fp8q_jsonw_number(w, "db", db);
+        fp8q_jsonw_close(w, '}');
+    }
+    fp8q_jsonw_close(w, ']');
+    fp8q_jsonw_close(w, '}');
+}
+
+static void write_report(struct fp8q_jsonw *w, const struct fp8q_verification *v)
+{
+    const struct fp8q_check *c;
+
+    fp8q_jsonw_bool(w, "manifest", fp8q_verification_info(v)->has_manifest);
     fp8q_jsonw_open(w, "checks", '[');
-    for (size_t i = 0; i < r->n_checks; i++) {
-        const struct fp8q_check *c = &r->checks[i];
+    for (size_t i = 0; (c = fp8q_verification_check(v, i)); i++) {
         fp8q_jsonw_open(w, NULL, '{');
         fp8q_jsonw_string(w, "id", c->id);
         fp8q_jsonw_string(w, "status", words[c->status]);
@@ -91,122 +134,113 @@ static void write_report(struct fp8q_jsonw *w, const struct fp8q_report *r)
         fp8q_jsonw_close(w, '}');
     }
     fp8q_jsonw_close(w, ']');
-    if (!r->n_sqnr)
-        return;
-    fp8q_jsonw_open(w, "sqnr_db", '{');
-    fp8q_jsonw_number(w, "min", r->sqnr[0].db);
-    fp8q_jsonw_number(w, "mean", r->sqnr_mean);
-    fp8q_jsonw_open(w, "worst", '[');
-    for (size_t i = 0; i < r->n_sqnr && i < WORST; i++) {
-        fp8q_jsonw_open(w, NULL, '{');
-        fp8q_jsonw_string(w, "name", r->sqnr[i].name);
-        fp8q_jsonw_number(w, "db", r->sqnr[i].db);
-        fp8q_jsonw_close(w, '}');
+    if (fp8q_verification_info(v)->n_sqnr)
+        write_noise(w, v);
+}
+
+/* "OBSERVED; WHERE; expected: LIMIT", in memory of @texts.  */
+static const char *case_message(const struct fp8q_check *c, char *text, size_t cap)
+{
+    if (c->status == FP8Q_CHECK_PASS)
+        snprintf(text, cap, "%s", c->observed);
+    else
+        snprintf(text, cap, "%s; %s%sexpected: %s", c->observed, c->where, c->where[0] ? "; " : "",
+                 c->limit);
+    return text;
+}
+
+/* One case for each check, and one more for what kept it from looking.  */
+static int write_junit(const char *path, const struct fp8q_verification *v, bool strict,
+                       const struct fp8q_error *failure, struct fp8q_error *err)
+{
+    enum { TEXT = 1024 };
+    size_t n = fp8q_verification_info(v)->n_checks;
+    struct cli_case *cases = fp8q_array(n + 1, sizeof(*cases));
+    char *texts = fp8q_array(n, TEXT);
+    int status = cases && texts ? FP8Q_OK : fp8q_fail_nomem(err);
+
+    for (size_t i = 0; i < n && status == FP8Q_OK; i++) {
+        const struct fp8q_check *c = fp8q_verification_check(v, i);
+        bool failed = c->status == FP8Q_CHECK_FAIL || (strict && c->status == FP8Q_CHECK_WARN);
+        cases[i] = (struct cli_case){"fp8q.verify", c->id, case_message(c, texts + i * TEXT, TEXT),
+                                     failed ? CLI_FAILED : CLI_PASSED};
     }
-    fp8q_jsonw_close(w, ']');
-    fp8q_jsonw_close(w, '}');
+    if (status == FP8Q_OK && failure)
+        cases[n++] = (struct cli_case){"fp8q.verify", "open", failure->message, CLI_ERROR};
+    if (status == FP8Q_OK)
+        status = cli_junit_write(path, "fp8q verify", cases, n, err);
+
+    free(cases);
+    free(texts);
+    return status;
 }
 
-/* ---- JUnit ----------------------------------------------------------------------------------- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
-static void xml_text(struct fp8q_text *t, const char *s)
+/* The result file is nothing that is verified or compared with.  */
+static int check_junit(const char *junit, const struct fp8q_verify_request *r,
+                       struct fp8q_error *err)
 {
-    for (; *s; s++)
-        switch (*s) {
-        case '<':
-            fp8q_text_puts(t, "&lt;");
-            break;
-        case '>':
-            fp8q_text_puts(t, "&gt;");
-            break;
-        case '&':
-            fp8q_text_puts(t, "&amp;");
-            break;
-        case '"':
-            fp8q_text_puts(t, "&quot;");
-            break;
-        default: /* report texts hold no control characters: fp8q_show() */
-            fp8q_text_add(t, s, 1);
-        }
+    struct fp8q_guard_list guard = {0};
+
+    int status = fp8q_guard_add(&guard, r->path, "the checkpoint to verify", err);
+    if (status == FP8Q_OK && r->source)
+        status = fp8q_guard_add(&guard, r->source, "the source", err);
+    if (status == FP8Q_OK && r->lock)
+        status = fp8q_guard_add(&guard, r->lock, "the lock", err);
+    if (status == FP8Q_OK && r->calibration)
+        status = fp8q_guard_add(&guard, r->calibration, "the calibration", err);
+    if (status == FP8Q_OK)
+        status = fp8q_output_check(junit, &guard, err);
+    fp8q_guard_reset(&guard);
+    return status;
 }
 
-static void junit_case(struct fp8q_text *t, const struct fp8q_check *c, bool strict)
+static int verify(struct cli *cli, const struct fp8q_verify_request *r, const char *junit)
 {
-    bool failed = c->status == FP8Q_CHECK_FAIL || (strict && c->status == FP8Q_CHECK_WARN);
-    fp8q_text_printf(t, "  <testcase classname=\"fp8q.verify\" name=\"%s\"%s", c->id,
-                     failed ? ">\n    <failure message=\"" : "/>\n");
-    if (!failed)
-        return;
-    xml_text(t, c->observed);
-    fp8q_text_puts(t, "\">");
-    xml_text(t, c->where);
-    fp8q_text_puts(t, "; expected: ");
-    xml_text(t, c->limit);
-    fp8q_text_puts(t, "</failure>\n  </testcase>\n");
-}
+    struct fp8q_verification *v = NULL;
+    struct fp8q_error unwritten = {0};
+    if (junit)
+        FP8Q_TRY(check_junit(junit, r, &cli->error));
 
-static int write_junit(struct cli *cli, const char *path, const struct fp8q_report *r, bool strict,
-                       int status)
-{
-    struct fp8q_text t = {0};
-    bool error = status != FP8Q_OK && r->n_failed == 0 && r->n_warned == 0;
-    fp8q_text_puts(&t, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-    fp8q_text_printf(
-        &t, "<testsuite name=\"fp8q verify\" tests=\"%zu\" failures=\"%zu\" errors=\"%d\">\n",
-        r->n_checks + error, r->n_failed + (strict ? r->n_warned : 0), error);
-    for (size_t i = 0; i < r->n_checks; i++)
-        junit_case(&t, &r->checks[i], strict);
-    if (error) {
-        fp8q_text_puts(
-            &t, "  <testcase classname=\"fp8q.verify\" name=\"open\">\n    <error message=\"");
-        xml_text(&t, cli->error.message);
-        fp8q_text_puts(&t, "\"/>\n  </testcase>\n");
-    }
-    fp8q_text_puts(&t, "</testsuite>\n");
-    struct fp8q_error err = {0};
-    int written = fp8q_text_status(&t, &err);
-    if (written == FP8Q_OK)
-        written = fp8q_output_write(path, t.data, t.len, &err);
-    fp8q_text_reset(&t);
-    if (written != FP8Q_OK && status == FP8Q_OK)
-        cli->error = err;
-    return status == FP8Q_OK ? written : status;
-}
-
-static int run(struct cli *cli, int argc, char **argv)
-{
-    struct fp8q_verify_options o = {.source = NULL};
-    const char *junit = NULL;
-    const struct cli_option options[] = {
-        {"source", 0, CLI_TEXT, &o.source, "SRC", "compare with the source as well"},
-        {"calibration", 0, CLI_TEXT, &o.calibration, "FILE",
-         "with --source: derive error-compensated codes again"},
-        {"lock", 0, CLI_TEXT, &o.lock_file, "FILE",
-         "fail (4) if more is quantized than FILE allows"},
-        {"junit", 0, CLI_TEXT, &junit, "FILE", "write the checks as JUnit XML"},
-        {"strict", 0, CLI_FLAG, &o.strict, NULL, "warnings fail too"},
-        {.name = NULL}};
-    const char *operands[1];
-    struct fp8q_report report;
-    int code;
-    if (!cli_parse(cli, argc, argv, usage, options, operands, 1, 1, &code))
-        return code;
-    o.threads = (unsigned)cli->threads;
-    o.watch = &cli->watch;
-    o.kernel = fp8q_kernel_select(cli->kernel);
-    if (!o.kernel)
-        return cli_usage_error(cli, "--kernel: \"%s\" is unknown or not usable here", cli->kernel);
-    int status = fp8q_verify(operands[0], &o, &report, &cli->warnings, &cli->error);
+    int status = fp8q_verification_open(r, &cli->run, &v, &cli->warnings, &cli->error);
+    if (!v)
+        return status;
     cli_progress_clear();
     cli_show_warnings(cli);
-    if (report.n_checks)
-        print_report(cli, &report, o.strict);
-    write_report(&cli->json, &report);
+    if (fp8q_verification_info(v)->n_checks)
+        print_report(cli, v, r->strict);
+    write_report(&cli->json, v);
+
+    /* A verdict is worth more than the news that it could not be written down.  */
+    bool judged = status == FP8Q_OK || status == FP8Q_E_MISMATCH || status == FP8Q_E_POLICY;
+    int written = FP8Q_OK;
     if (junit)
-        status = write_junit(cli, junit, &report, o.strict, status);
-    fp8q_report_reset(&report);
-    return cli_end(cli, status);
+        written = write_junit(junit, v, r->strict, judged ? NULL : &cli->error, &unwritten);
+    fp8q_verification_close(v);
+    if (status != FP8Q_OK || written == FP8Q_OK)
+        return status;
+    cli->error = unwritten;
+    return written;
 }
 
-const struct cli_command cli_cmd_verify = {"verify", run,
-                                           "prove a checkpoint, alone or against its source"};
+int cmd_verify(struct cli *cli)
+{
+    struct fp8q_verify_request r;
+    const char *junit = NULL;
+    fp8q_verify_request_init(&r);
+    const struct cli_option options[] = {
+        {"source", 0, CLI_TEXT, &r.source, "SRC", "compare with the source as well"},
+        {"calibration", 0, CLI_TEXT, &r.calibration, "FILE",
+         "with --source: derive GPTQ-rounded FP8 values again"},
+        {"lock", 0, CLI_TEXT, &r.lock, "FILE", "fail (4) if more is quantized than FILE allows"},
+        {"junit", 0, CLI_TEXT, &junit, "FILE", "write the checks as JUnit XML"},
+        {"strict", 0, CLI_FLAG, &r.strict, NULL, "warnings fail too"},
+        {.name = NULL}};
+    const struct cli_rule rules[] = {{"calibration", CLI_NEEDS, "source"}, {.option = NULL}};
+    const struct cli_syntax syntax = {usage, options, rules, 1, 1};
+    int code;
+    if (!cli_parse(cli, &syntax, &r.path, &code))
+        return code;
+    return cli_end(cli, verify(cli, &r, junit));
+}

@@ -4,21 +4,19 @@
  */
 #include "commands/commands.h"
 
-/* clang-format off */
-const struct cli_command *const cli_commands[] = {
-    &cli_cmd_quantize,
-    &cli_cmd_finish,
-    &cli_cmd_verify,
-    &cli_cmd_inspect,
-    &cli_cmd_dequantize,
-    &cli_cmd_families,
-    &cli_cmd_compare,
-    &cli_cmd_calibrate,
-    &cli_cmd_eval,
-    &cli_cmd_drift,
-    &cli_cmd_sweep,
-    &cli_cmd_gate,
-    &cli_cmd_bench,
-    NULL,
+const struct cli_command cli_commands[] = {
+    {"quantize", cmd_quantize, "convert a checkpoint to block-FP8"},
+    {"finish", cmd_finish, "end a conversion whose parts ran separately"},
+    {"verify", cmd_verify, "prove a checkpoint, alone or against its source"},
+    {"inspect", cmd_inspect, "show what a file or directory holds"},
+    {"dequantize", cmd_dequantize, "convert an FP8 checkpoint back to high precision"},
+    {"families", cmd_families, "print the tables of architectures"},
+    {"compare", cmd_compare, "error and size of FP8, INT8 and INT4 on the weights of a checkpoint"},
+    {"calibrate", cmd_calibrate, "statistics of the inputs of linears"},
+    {"eval", cmd_eval, "how far the outputs of two checkpoints differ"},
+    {"drift", cmd_drift, "whether the distribution of inputs has moved"},
+    {"sweep", cmd_sweep, "what each module costs; splits by budget"},
+    {"gate", cmd_gate, "one decision from verify, evidence of eval, and task results"},
+    {"bench", cmd_bench, "measure this machine and a conversion on it"},
+    {NULL, NULL, NULL},
 };
-/* clang-format on */

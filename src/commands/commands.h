@@ -2,13 +2,23 @@
  *
  * commands.h - the commands; each is one cmd_NAME.c.
  */
-#ifndef FP8Q_CLI_COMMANDS_H
-#define FP8Q_CLI_COMMANDS_H
+#ifndef FP8Q_COMMANDS_H
+#define FP8Q_COMMANDS_H
 
 #include "cli/cli.h"
 
-extern const struct cli_command cli_cmd_quantize, cli_cmd_finish, cli_cmd_verify, cli_cmd_inspect,
-    cli_cmd_dequantize, cli_cmd_families, cli_cmd_compare, cli_cmd_calibrate, cli_cmd_eval,
-    cli_cmd_drift, cli_cmd_sweep, cli_cmd_gate, cli_cmd_bench;
+int cmd_quantize(struct cli *cli);
+int cmd_finish(struct cli *cli);
+int cmd_verify(struct cli *cli);
+int cmd_inspect(struct cli *cli);
+int cmd_dequantize(struct cli *cli);
+int cmd_families(struct cli *cli);
+int cmd_compare(struct cli *cli);
+int cmd_calibrate(struct cli *cli);
+int cmd_eval(struct cli *cli);
+int cmd_drift(struct cli *cli);
+int cmd_sweep(struct cli *cli);
+int cmd_gate(struct cli *cli);
+int cmd_bench(struct cli *cli);
 
 #endif

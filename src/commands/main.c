@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/suggest.h"
 
 /* The first signal asks the library to stop, so that it removes what it began; the program then
  * dies of that signal, as a shell expects.  A later one kills at once; not one within the next
@@ -73,47 +74,85 @@ static int print_help(void)
     puts("usage: fp8q COMMAND [options] ...\n\n"
          "Turns a safetensors checkpoint into a block-FP8 checkpoint that serving engines load\n"
          "unedited, and proves the result.\n\nCommands:");
-    for (size_t i = 0; cli_commands[i]; i++)
-        printf("  %-12s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
+    for (size_t i = 0; cli_commands[i].name; i++)
+        printf("  %-12s %s\n", cli_commands[i].name, cli_commands[i].summary);
     puts("\n`fp8q COMMAND --help` lists the options of a command.  Exit status: 0 done or passed,\n"
          "1 a check failed, 2 wrong request, 3 I/O error or malformed input, 4 policy violation,\n"
-         "5 evidence missing, stale or inconclusive.");
+         "5 evidence missing, stale or inconclusive.\n\n"
+         "Example: fp8q quantize Qwen3-4B && fp8q verify Qwen3-4B-FP8 --source Qwen3-4B");
     return flushed();
+}
+
+static const struct cli_command *find_command(const char *name)
+{
+    for (size_t i = 0; cli_commands[i].name; i++)
+        if (strcmp(name, cli_commands[i].name) == 0)
+            return &cli_commands[i];
+    return NULL;
+}
+
+/* No command of that name: says so, also as JSON, and which was probably meant.  */
+static int fail_command(struct cli *cli, const char *name)
+{
+    struct cli_suggestion near = {0};
+    struct cli_hint hint;
+    struct fp8q_shown shown;
+
+    for (size_t i = 0; cli_commands[i].name; i++)
+        cli_suggest_offer(&near, name, cli_commands[i].name);
+    cli_suggest_offer(&near, name, "--version");
+    cli_suggest_offer(&near, name, "--help");
+    return cli_usage_error(cli, "unknown %s \"%s\"%s; see `fp8q --help`",
+                           name[0] == '-' ? "option" : "command", fp8q_show(&shown, name),
+                           cli_suggest_hint(&near, "", &hint));
+}
+
+static int run_command(struct cli *cli, const struct cli_command *command)
+{
+    install_handlers();
+    int code = command->run(cli);
+
+    if (caught_signal) {
+        signal(caught_signal, SIG_DFL);
+        raise(caught_signal);
+    }
+    return code;
+}
+
+static bool is_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
 }
 
 int main(int argc, char **argv)
 {
+    static char help[] = "--help";
+    char *help_of[] = {NULL, help, NULL};
+    struct cli cli;
     hold_standard_streams();
+
     if (argc < 2) {
-        fputs("fp8q: error: no command; see `fp8q --help`\n", stderr);
-        return 2;
+        int failed = print_help();
+        return failed ? failed : 2;
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
-        puts("fp8q " FP8Q_VERSION);
+        printf("fp8q %s\n", fp8q_version());
         return flushed();
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0)
+    if (is_help(argv[1]) && (argc == 2 || argv[1][0] == '-'))
         return print_help();
-    for (size_t i = 0; cli_commands[i]; i++) {
-        if (strcmp(argv[1], cli_commands[i]->name) != 0)
-            continue;
-        struct cli cli = {.command = argv[1]};
-        cli.progress = (struct fp8q_progress){cli_progress, &cli};
-        cli.watch = (struct fp8q_watch){&cli.progress, &stop};
-        fp8q_jsonw_open(&cli.json, NULL, '{');
-        fp8q_jsonw_string(&cli.json, "fp8q", FP8Q_VERSION);
-        fp8q_jsonw_string(&cli.json, "command", argv[1]);
-        install_handlers();
-        int code = cli_commands[i]->run(&cli, argc - 1, argv + 1);
-        if (caught_signal) {
-            signal(caught_signal, SIG_DFL);
-            raise(caught_signal);
-        }
-        return code;
+
+    /* `fp8q help quantize` is `fp8q quantize --help`.  */
+    argv++;
+    argc--;
+    if (strcmp(argv[0], "help") == 0) {
+        help_of[0] = argv[1];
+        argv = help_of;
+        argc = 2;
     }
-    struct fp8q_shown shown;
-    fprintf(stderr, "fp8q: error: unknown command \"%s\"; see `fp8q --help`\n",
-            fp8q_show(&shown, argv[1]));
-    return 2;
+    cli_begin(&cli, argc, argv, &stop);
+    const struct cli_command *command = find_command(argv[0]);
+    if (!command)
+        return fail_command(&cli, argv[0]);
+    return run_command(&cli, command);
 }

@@ -8,6 +8,8 @@
 #include "convert/destination.h"
 #include "convert/finish.h"
 
+enum { FP8Q_MOST_SHARES = 65535 };
+
 struct fp8q_convert_options {
     const char *destination;
     const struct fp8q_request *request;

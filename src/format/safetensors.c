@@ -49,7 +49,7 @@ static const struct {
 
 const char *fp8q_dtype_name(enum fp8q_dtype dtype)
 {
-    return dtypes[dtype].name;
+    return (unsigned)dtype < FP8Q_N_DTYPES ? dtypes[dtype].name : "?";
 }
 
 unsigned fp8q_dtype_bits(enum fp8q_dtype dtype)

@@ -8,7 +8,6 @@
 
 #include "base/text.h"
 
-const char *fp8q_dtype_name(enum fp8q_dtype dtype); /* as the format spells it: "BF16" */
 unsigned fp8q_dtype_bits(enum fp8q_dtype dtype);
 bool fp8q_dtype_parse(const char *name, size_t len, enum fp8q_dtype *dtype_out);
 

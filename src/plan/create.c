@@ -16,7 +16,7 @@ static int check_options(const struct fp8q_plan *plan, struct fp8q_warnings *war
 {
     const struct fp8q_plan_options *o = &plan->options;
     bool channel =
-        o->select.scheme == FP8Q_SCHEME_CHANNEL || o->select.ragged == FP8Q_RAGGED_CHANNEL;
+        o->select.scheme == FP8Q_SCHEME_CHANNEL || o->select.unaligned == FP8Q_UNALIGNED_CHANNEL;
     if (channel && o->format == FP8Q_FORMAT_FP8)
         return fp8q_fail(err, FP8Q_E_ARG, "scheme-format",
                          "per-channel scales cannot be said in the fp8 dialect: use --format "
@@ -104,6 +104,8 @@ int fp8q_plan_create(const struct fp8q_ckpt *ckpt, const struct fp8q_plan_option
         return fp8q_fail_nomem(err);
     plan->ckpt = ckpt;
     plan->options = *options;
+    plan->options.format =
+        fp8q_format_of(options->format, options->select.scheme, options->select.unaligned);
     plan->sidecar = SIZE_MAX;
     int status = build(plan, warnings, err);
     if (status != FP8Q_OK) {

@@ -127,3 +127,15 @@ const char *fp8q_plan_scale_name(struct fp8q_plan *plan, const char *weight)
     }
     return name;
 }
+
+enum fp8q_format fp8q_format_of(enum fp8q_format format, enum fp8q_scheme scheme,
+                                enum fp8q_unaligned how)
+{
+    if (format != FP8Q_FORMAT_AUTO)
+        return format;
+
+    /* Scales per row exist in one checkpoint format only, and one scale per tensor is read under
+     * one name by all engines only there.  */
+    bool by_block = scheme == FP8Q_SCHEME_BLOCK && how != FP8Q_UNALIGNED_CHANNEL;
+    return by_block ? FP8Q_FORMAT_FP8 : FP8Q_FORMAT_COMPRESSED_TENSORS;
+}

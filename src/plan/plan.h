@@ -105,6 +105,10 @@ struct fp8q_plan {
     void *arena; /* list of allocations that belong to the plan */
 };
 
+/* The format that AUTO stands for with these scales.  */
+enum fp8q_format fp8q_format_of(enum fp8q_format format, enum fp8q_scheme scheme,
+                                enum fp8q_unaligned unaligned);
+
 /* Plans a conversion.  @ckpt must outlive the plan.  On failure *@plan_out is NULL.
  *
  * Errors: those of fp8q_select(); FP8Q_E_ARG for options that exclude each other or a memory limit

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * request.c - options to JSON and back.
+ * request.c - the table of a request's members, and what is made from it.
  */
 #include "plan/request.h"
 
@@ -9,18 +9,91 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/caller.h"
 #include "base/crc.h"
-#include "base/crc.h"
-#include "format/jsonw.h"
 #include "base/mem.h"
 
-static const char *const formats[] = {"fp8", "compressed-tensors", NULL};
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static const char *const formats[] = {"auto", "fp8", "compressed-tensors", NULL};
 static const char *const scales[] = {"sidecar", "inline", NULL};
 static const char *const scale_fmts[] = {"f32", "ue8m0", NULL};
 static const char *const schemes[] = {"FP8_BLOCK", "FP8_DYNAMIC", "FP8", NULL};
-static const char *const raggeds[] = {"keep", "quantize", "per-channel", NULL};
+static const char *const unaligned[] = {"keep", "quantize", "per-channel", NULL};
 
-static bool find_word(const char *const *words, const char *word, unsigned *index_out)
+_Static_assert(sizeof(enum fp8q_format) == sizeof(unsigned) &&
+                   sizeof(enum fp8q_scheme) == sizeof(unsigned),
+               "words are stored as unsigned");
+
+#define AT(member) offsetof(struct fp8q_request, member)
+#define LIST(member) AT(member), AT(n_##member)
+
+/* clang-format off */
+const struct fp8q_request_member fp8q_request_members[] = {
+    {"source", FP8Q_MEMBER_TEXT, FP8Q_USE_BOTH, AT(source), 0, NULL, NULL, NULL, NULL, NULL},
+    {"dequantize", FP8Q_MEMBER_FLOAT, FP8Q_USE_DEQUANTIZE, AT(to), 0, NULL,
+     "dtype", NULL, "TYPE", "bf16 (default), f16 or f32"},
+    {"format", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(format), 0, formats,
+     "format", NULL, "NAME", "fp8 or compressed-tensors (default: fp8, where it can say the scheme)"},
+    {"scheme", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(scheme), 0, schemes,
+     "scheme", NULL, "NAME", "FP8_BLOCK (default), FP8_DYNAMIC (per channel), FP8 (per tensor)"},
+    {"scales", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(scales), 0, scales,
+     "scales", NULL, "WHERE", "sidecar (default) or inline"},
+    {"scale_fmt", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(scale_fmt), 0, scale_fmts,
+     "scale-fmt", NULL, "FMT", "f32 (default) or ue8m0 (powers of two)"},
+    {"ragged", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(unaligned), 0, unaligned,
+     "unaligned", "ragged", "HOW", "sizes that are no multiple of 128: keep (default: left unquantized),\n"
+     "per-channel (servable, compressed-tensors), quantize (custom runtimes)"},
+    {"ignore", FP8Q_MEMBER_LIST, FP8Q_USE_QUANTIZE, LIST(ignore), NULL,
+     "ignore", "exclude", "PAT", "leave modules unquantized (may be repeated)"},
+    {"include", FP8Q_MEMBER_LIST, FP8Q_USE_QUANTIZE, LIST(include), NULL,
+     "include", NULL, "PAT", "quantize modules that are left unquantized by default"},
+    {"no_default_ignore", FP8Q_MEMBER_FLAG, FP8Q_USE_QUANTIZE, AT(no_default_ignore), 0, NULL,
+     "no-default-ignore", NULL, NULL, "leave only what cannot be quantized and what --ignore names"},
+    {"allow_unmatched", FP8Q_MEMBER_FLAG, FP8Q_USE_QUANTIZE, AT(allow_unmatched), 0, NULL,
+     "allow-unmatched", NULL, NULL, "go on when a pattern matches nothing"},
+    {"allow_tower", FP8Q_MEMBER_FLAG, FP8Q_USE_QUANTIZE, AT(allow_tower), 0, NULL,
+     "allow-tower", NULL, NULL, "let --include reach a vision or audio tower"},
+    {"strict", FP8Q_MEMBER_FLAG, FP8Q_USE_QUANTIZE, AT(strict), 0, NULL,
+     "strict", NULL, NULL, "fail where a fused group would be left unquantized"},
+    {"requantize", FP8Q_MEMBER_FLAG, FP8Q_USE_QUANTIZE, AT(requantize), 0, NULL,
+     "requantize", NULL, NULL, "take an FP8 source, through F32"},
+    {"like", FP8Q_MEMBER_TEXT, FP8Q_USE_QUANTIZE, AT(like), 0, NULL,
+     "like", NULL, "DIR", "quantize exactly what that checkpoint did"},
+    {"calibration", FP8Q_MEMBER_TEXT, FP8Q_USE_QUANTIZE, AT(calibration), 0, NULL,
+     "calibration", NULL, "FILE", "GPTQ rounding with `fp8q calibrate` statistics"},
+    {"tp", FP8Q_MEMBER_COUNT, FP8Q_USE_QUANTIZE, AT(tp), 0, NULL,
+     "tp", NULL, "N", "fail unless N-way tensor parallelism can be served"},
+    {"max_shard_size", FP8Q_MEMBER_SIZE, FP8Q_USE_BOTH, AT(max_shard_size), 0, NULL,
+     "max-shard-size", NULL, "SIZE", "re-shard (default: as the source)"},
+    {NULL, FP8Q_MEMBER_FLAG, 0, 0, 0, NULL, NULL, NULL, NULL, NULL},
+};
+/* clang-format on */
+
+static bool is_used(const struct fp8q_request_member *m, const struct fp8q_request *r)
+{
+    return m->use & (r->dequantize ? FP8Q_USE_DEQUANTIZE : FP8Q_USE_QUANTIZE);
+}
+
+/* The member itself.  A request that is read is not written through this.  */
+static void *member_at(const struct fp8q_request_member *m, const struct fp8q_request *r)
+{
+    return (char *)(uintptr_t)r + m->offset;
+}
+
+static unsigned word_of(const struct fp8q_request_member *m, const struct fp8q_request *r)
+{
+    unsigned index;
+    memcpy(&index, member_at(m, r), sizeof(index));
+    return index;
+}
+
+static size_t *count_of(const struct fp8q_request_member *m, const struct fp8q_request *r)
+{
+    return (size_t *)(void *)((char *)(uintptr_t)r + m->count_offset);
+}
+
+bool fp8q_find_word(const char *const *words, const char *word, unsigned *index_out)
 {
     for (unsigned i = 0; word && words[i]; i++)
         if (strcasecmp(words[i], word) == 0) {
@@ -30,130 +103,270 @@ static bool find_word(const char *const *words, const char *word, unsigned *inde
     return false;
 }
 
-#define PARSER(name, words, type)                                                                  \
-    bool name(const char *word, type *out)                                                         \
-    {                                                                                              \
-        unsigned i;                                                                                \
-        if (!find_word(words, word, &i))                                                           \
-            return false;                                                                          \
-        *out = (type)i;                                                                            \
-        return true;                                                                               \
-    }
-PARSER(fp8q_parse_format, formats, enum fp8q_format)
-PARSER(fp8q_parse_scales, scales, enum fp8q_scales)
-PARSER(fp8q_parse_scale_fmt, scale_fmts, enum fp8q_scale_fmt)
-PARSER(fp8q_parse_scheme, schemes, enum fp8q_scheme)
-PARSER(fp8q_parse_ragged, raggeds, enum fp8q_ragged)
+static const char *const float_words[] = {"BF16", "F16", "F32", NULL};
+static const enum fp8q_dtype floats[] = {FP8Q_BF16, FP8Q_F16, FP8Q_F32};
 
 bool fp8q_parse_float(const char *word, enum fp8q_dtype *out)
 {
-    static const char *const names[] = {"bf16", "f16", "f32", NULL};
-    static const enum fp8q_dtype dtypes[] = {FP8Q_BF16, FP8Q_F16, FP8Q_F32};
     unsigned i;
-    if (!find_word(names, word, &i))
+    if (!fp8q_find_word(float_words, word, &i))
         return false;
-    *out = dtypes[i];
+
+    *out = floats[i];
     return true;
 }
 
-static void write_strings(struct fp8q_jsonw *w, const char *key, const char *const *items, size_t n)
+/* ---- check and copy -------------------------------------------------------------------------- */
+
+static int check_member(const struct fp8q_request_member *m, const struct fp8q_request *r,
+                        struct fp8q_error *err)
 {
-    fp8q_jsonw_open(w, key, '[');
-    for (size_t i = 0; i < n; i++)
-        fp8q_jsonw_string(w, NULL, items[i]);
-    fp8q_jsonw_close(w, ']');
+    unsigned n_words = 0;
+
+    if (m->kind == FP8Q_MEMBER_WORD) {
+        while (m->words[n_words])
+            n_words++;
+        if (word_of(m, r) >= n_words)
+            return fp8q_fail(err, FP8Q_E_ARG, "request-value",
+                             "request: %s is %u, expected one of the %u values of its enum", m->key,
+                             word_of(m, r), n_words);
+    }
+
+    if (m->kind == FP8Q_MEMBER_LIST) {
+        const char *const *items = *(const char *const *const *)member_at(m, r);
+        size_t n = *count_of(m, r);
+        for (size_t i = 0; i < n; i++)
+            if (!items || !items[i])
+                return fp8q_fail(err, FP8Q_E_ARG, "request-value",
+                                 "request: %s has %zu entries, yet number %zu is NULL", m->key, n,
+                                 i);
+    }
+
+    if (m->kind == FP8Q_MEMBER_FLOAT && r->to != FP8Q_BF16 && r->to != FP8Q_F16 &&
+        r->to != FP8Q_F32)
+        return fp8q_fail(err, FP8Q_E_ARG, "request-value",
+                         "request: floats become BF16, F16 or F32, not dtype number %d",
+                         (int)r->to);
+    return FP8Q_OK;
+}
+
+/* Replaces a list by an owned copy of it.  On failure it holds what was copied so far.  */
+static int own_list(const char *const **items, size_t *count, struct fp8q_error *err)
+{
+    const char *const *from = *items;
+    size_t n = *count;
+    const char **copy = n ? fp8q_array(n, sizeof(*copy)) : NULL;
+    *items = copy;
+    *count = 0;
+    if (n && !copy)
+        return fp8q_fail_nomem(err);
+
+    for (size_t i = 0; i < n; i++) {
+        copy[i] = strdup(from[i]);
+        if (!copy[i])
+            return fp8q_fail_nomem(err);
+        *count = i + 1;
+    }
+    return FP8Q_OK;
+}
+
+/* Makes @r own its strings.  Members that are not reached any more after a failure are cleared, so
+ * that fp8q_request_reset() frees what is ours only.  */
+static int own_strings(struct fp8q_request *r, struct fp8q_error *err)
+{
+    int status = FP8Q_OK;
+    for (const struct fp8q_request_member *m = fp8q_request_members; m->key; m++) {
+        if (m->kind == FP8Q_MEMBER_TEXT) {
+            const char **text = member_at(m, r);
+            const char *from = *text;
+            *text = from && status == FP8Q_OK ? strdup(from) : NULL;
+            if (from && !*text)
+                status = fp8q_fail_nomem(err);
+        } else if (m->kind == FP8Q_MEMBER_LIST) {
+            const char *const **items = member_at(m, r);
+            if (status == FP8Q_OK)
+                status = own_list(items, count_of(m, r), err);
+            else
+                *items = NULL;
+            if (status != FP8Q_OK && !*items)
+                *count_of(m, r) = 0;
+        }
+    }
+
+    if (status != FP8Q_OK)
+        fp8q_request_reset(r);
+    return status;
+}
+
+/* Takes the caller's members over as they are, strings still the caller's.  */
+static int take_over(const struct fp8q_request *from, struct fp8q_request *r,
+                     struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_struct_copy(r, sizeof(*r), from, "request", err));
+    if (!r->source || !*r->source)
+        return fp8q_fail(err, FP8Q_E_ARG, "request-value", "request: no source is named");
+    if (r->to == 0)
+        r->to = FP8Q_BF16;
+    for (const struct fp8q_request_member *m = fp8q_request_members; m->key; m++)
+        FP8Q_TRY(check_member(m, r, err));
+
+    r->format = fp8q_format_of(r->format, r->scheme, r->unaligned);
+    return FP8Q_OK;
+}
+
+int fp8q_request_copy(const struct fp8q_request *from, struct fp8q_request *r,
+                      struct fp8q_error *err)
+{
+    struct fp8q_request borrowed = {0};
+    *r = (struct fp8q_request){0}; /* owns nothing until all is well */
+    FP8Q_TRY(take_over(from, &borrowed, err));
+
+    *r = borrowed;
+    return own_strings(r, err);
+}
+
+void fp8q_request_reset(struct fp8q_request *r)
+{
+    for (const struct fp8q_request_member *m = fp8q_request_members; m->key; m++) {
+        if (m->kind == FP8Q_MEMBER_TEXT)
+            free(*(char **)member_at(m, r));
+        if (m->kind != FP8Q_MEMBER_LIST)
+            continue;
+        char **items = *(char ***)member_at(m, r);
+        for (size_t i = 0; i < *count_of(m, r); i++)
+            free(items[i]);
+        free(items);
+    }
+    *r = (struct fp8q_request){0};
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static void write_member(const struct fp8q_request_member *m, const struct fp8q_request *r,
+                         struct fp8q_jsonw *w)
+{
+    switch (m->kind) {
+    case FP8Q_MEMBER_FLAG:
+        fp8q_jsonw_bool(w, m->key, *(const bool *)member_at(m, r));
+        break;
+    case FP8Q_MEMBER_TEXT:
+        fp8q_jsonw_string(w, m->key, *(const char *const *)member_at(m, r));
+        break;
+    case FP8Q_MEMBER_LIST: {
+        const char *const *items = *(const char *const *const *)member_at(m, r);
+        fp8q_jsonw_open(w, m->key, '[');
+        for (size_t i = 0; i < *count_of(m, r); i++)
+            fp8q_jsonw_string(w, NULL, items[i]);
+        fp8q_jsonw_close(w, ']');
+        break;
+    }
+    case FP8Q_MEMBER_COUNT:
+    case FP8Q_MEMBER_SIZE:
+        fp8q_jsonw_uint(w, m->key, *(const uint64_t *)member_at(m, r));
+        break;
+    case FP8Q_MEMBER_WORD:
+        fp8q_jsonw_string(w, m->key, m->words[word_of(m, r)]);
+        break;
+    case FP8Q_MEMBER_FLOAT:
+        fp8q_jsonw_string(w, m->key, fp8q_dtype_name(r->to));
+        break;
+    }
 }
 
 void fp8q_request_write(const struct fp8q_request *r, const char *key, struct fp8q_jsonw *w)
 {
     fp8q_jsonw_open(w, key, '{');
-    fp8q_jsonw_string(w, "source", r->source);
-    if (r->dequantize) {
-        fp8q_jsonw_string(w, "dequantize", fp8q_dtype_name(r->to));
-    } else {
-        fp8q_jsonw_string(w, "format", formats[r->format]);
-        fp8q_jsonw_string(w, "scheme", schemes[r->scheme]);
-        fp8q_jsonw_string(w, "scales", scales[r->scales]);
-        fp8q_jsonw_string(w, "scale_fmt", scale_fmts[r->scale_fmt]);
-        fp8q_jsonw_string(w, "ragged", raggeds[r->ragged]);
-        write_strings(w, "ignore", r->ignore, r->n_ignore);
-        write_strings(w, "include", r->include, r->n_include);
-        fp8q_jsonw_bool(w, "no_default_ignore", r->no_default_ignore);
-        fp8q_jsonw_bool(w, "allow_unmatched", r->allow_unmatched);
-        fp8q_jsonw_bool(w, "allow_tower", r->allow_tower);
-        fp8q_jsonw_bool(w, "strict", r->strict);
-        fp8q_jsonw_bool(w, "requantize", r->requantize);
-        fp8q_jsonw_string(w, "like", r->like);
-        fp8q_jsonw_string(w, "calibration", r->calibration);
-        fp8q_jsonw_uint(w, "tp", r->tp);
-    }
-    fp8q_jsonw_uint(w, "max_shard_size", r->max_shard_size);
+    for (const struct fp8q_request_member *m = fp8q_request_members; m->key; m++)
+        if (is_used(m, r))
+            write_member(m, r, w);
     fp8q_jsonw_close(w, '}');
 }
 
-static bool read_strings(const struct fp8q_json *list, const char ***items_out, size_t *n_out,
-                         bool *no_memory)
+/* A list of strings, borrowed from @json.  @items_out is NULL for an empty one.  */
+static int read_list(const struct fp8q_json *json, const char *const **items_out, size_t *n_out,
+                     bool *ok_out, struct fp8q_error *err)
 {
-    const char **items = fp8q_array(fp8q_json_count(list), sizeof(*items));
-    *items_out = items;
-    *n_out = 0;
-    *no_memory = !items;
-    if (!items || !fp8q_json_is_array(list))
-        return false;
-    for (const struct fp8q_json *i = fp8q_json_first(list); i; i = fp8q_json_next(i)) {
-        items[*n_out] = fp8q_json_string(i, NULL);
-        if (!items[(*n_out)++])
-            return false;
+    size_t n = 0;
+    *ok_out = fp8q_json_is_array(json);
+    if (!*ok_out || fp8q_json_count(json) == 0)
+        return FP8Q_OK;
+
+    const char **items = fp8q_array(fp8q_json_count(json), sizeof(*items));
+    if (!items)
+        return fp8q_fail_nomem(err);
+    for (const struct fp8q_json *i = fp8q_json_first(json); i; i = fp8q_json_next(i)) {
+        items[n] = fp8q_json_string(i, NULL);
+        *ok_out = *ok_out && items[n];
+        n++;
     }
-    return true;
+    *items_out = items;
+    *n_out = n;
+    return FP8Q_OK;
+}
+
+/* Reads one member; strings and the strings of lists are borrowed.  *@ok_out is false for a value
+ * that it cannot have.  */
+static int read_member(const struct fp8q_request_member *m, const struct fp8q_json *value,
+                       struct fp8q_request *r, bool *ok_out, struct fp8q_error *err)
+{
+    void *at = member_at(m, r);
+    const char *word = fp8q_json_string(value, NULL);
+    unsigned index = 0;
+
+    switch (m->kind) {
+    case FP8Q_MEMBER_FLAG:
+        *(bool *)at = fp8q_json_bool(value, false);
+        break;
+    case FP8Q_MEMBER_TEXT:
+        *(const char **)at = word;
+        break;
+    case FP8Q_MEMBER_LIST:
+        return read_list(value, at, count_of(m, r), ok_out, err);
+    case FP8Q_MEMBER_COUNT:
+    case FP8Q_MEMBER_SIZE:
+        *ok_out = fp8q_json_uint(value, at);
+        break;
+    case FP8Q_MEMBER_WORD:
+        *ok_out = fp8q_find_word(m->words, word, &index);
+        memcpy(at, &index, sizeof(index));
+        break;
+    case FP8Q_MEMBER_FLOAT:
+        *ok_out = fp8q_parse_float(word, at);
+        break;
+    }
+    return FP8Q_OK;
+}
+
+static void free_lists(const struct fp8q_request *r)
+{
+    for (const struct fp8q_request_member *m = fp8q_request_members; m->key; m++)
+        if (m->kind == FP8Q_MEMBER_LIST)
+            free(*(void **)member_at(m, r));
 }
 
 int fp8q_request_parse(const struct fp8q_json *json, struct fp8q_request *r, struct fp8q_error *err)
 {
+    struct fp8q_request borrowed = {.size = sizeof(borrowed), .to = FP8Q_BF16};
+    bool ok = true;
+    int status = FP8Q_OK;
     *r = (struct fp8q_request){0};
-    const char *to = fp8q_json_string(fp8q_json_get(json, "dequantize"), NULL);
-    bool ok = true, no_memory = false;
-    r->source = fp8q_json_string(fp8q_json_get(json, "source"), NULL);
-    r->dequantize = to != NULL;
-    if (to) {
-        ok = fp8q_parse_float(to, &r->to);
-    } else {
-#define WORD(key) fp8q_json_string(fp8q_json_get(json, key), NULL)
-#define FLAG(key) fp8q_json_bool(fp8q_json_get(json, key), false)
-        ok = fp8q_parse_format(WORD("format"), &r->format) &&
-             fp8q_parse_scheme(WORD("scheme"), &r->scheme) &&
-             fp8q_parse_scales(WORD("scales"), &r->scales) &&
-             fp8q_parse_scale_fmt(WORD("scale_fmt"), &r->scale_fmt) &&
-             fp8q_parse_ragged(WORD("ragged"), &r->ragged) &&
-             read_strings(fp8q_json_get(json, "ignore"), &r->ignore, &r->n_ignore, &no_memory) &&
-             read_strings(fp8q_json_get(json, "include"), &r->include, &r->n_include, &no_memory) &&
-             fp8q_json_uint(fp8q_json_get(json, "tp"), &r->tp);
-        r->no_default_ignore = FLAG("no_default_ignore");
-        r->allow_unmatched = FLAG("allow_unmatched");
-        r->allow_tower = FLAG("allow_tower");
-        r->strict = FLAG("strict");
-        r->requantize = FLAG("requantize");
-        r->like = WORD("like");
-        r->calibration = WORD("calibration");
-#undef WORD
-#undef FLAG
-    }
-    ok = ok && r->source &&
-         fp8q_json_uint(fp8q_json_get(json, "max_shard_size"), &r->max_shard_size);
-    if (ok)
-        return FP8Q_OK;
-    fp8q_request_reset(r);
-    if (no_memory)
-        return fp8q_fail_nomem(err);
-    return fp8q_fail(err, FP8Q_E_FORMAT, "request", "the options of a conversion cannot be read");
+    borrowed.dequantize = fp8q_json_get(json, "dequantize") != NULL;
+
+    for (const struct fp8q_request_member *m = fp8q_request_members;
+         m->key && ok && status == FP8Q_OK; m++)
+        if (is_used(m, &borrowed))
+            status = read_member(m, fp8q_json_get(json, m->key), &borrowed, &ok, err);
+
+    if (status == FP8Q_OK && (!ok || !borrowed.source))
+        status =
+            fp8q_fail(err, FP8Q_E_FORMAT, "request", "the options of a conversion cannot be read");
+    if (status == FP8Q_OK)
+        status = fp8q_request_copy(&borrowed, r, err);
+    free_lists(&borrowed);
+    return status;
 }
 
-void fp8q_request_reset(struct fp8q_request *r)
-{
-    free(r->ignore);
-    free(r->include);
-    *r = (struct fp8q_request){0};
-}
+/* ---- what follows from a request ------------------------------------------------------------- */
 
 struct fp8q_plan_options fp8q_request_options(const struct fp8q_request *r,
                                               const struct fp8q_ckpt *like)
@@ -168,9 +381,9 @@ struct fp8q_plan_options fp8q_request_options(const struct fp8q_request *r,
                                                  .strict = r->strict,
                                                  .requantize = r->requantize,
                                                  .scheme = r->scheme,
-                                                 .ragged = r->ragged,
+                                                 .unaligned = r->unaligned,
                                                  .like = like},
-                                      .format = r->format,
+                                      .format = fp8q_format_of(r->format, r->scheme, r->unaligned),
                                       .scales = r->scales,
                                       .scale_fmt = r->scale_fmt,
                                       .max_shard_size = r->max_shard_size,

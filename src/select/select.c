@@ -81,9 +81,9 @@ static void decide_shape(const struct context *c, const struct fp8q_tensor *t,
         if (stays_stacked)
             leave(d, FP8Q_WHY_EXPERTS_UNSUPPORTED);
     } else if (!is_aligned(c, t, d)) {
-        if (c->options->ragged == FP8Q_RAGGED_KEEP || stays_stacked)
+        if (c->options->unaligned == FP8Q_UNALIGNED_KEEP || stays_stacked)
             leave(d, FP8Q_WHY_RAGGED);
-        else if (c->options->ragged == FP8Q_RAGGED_CHANNEL)
+        else if (c->options->unaligned == FP8Q_UNALIGNED_CHANNEL)
             d->scheme = FP8Q_SCHEME_CHANNEL;
     }
 }

@@ -17,7 +17,7 @@ struct fp8q_select_options {
     bool allow_unmatched, allow_tower, strict;
     bool requantize; /* already quantized tensors may be taken again */
     enum fp8q_scheme scheme;
-    enum fp8q_ragged ragged;
+    enum fp8q_unaligned unaligned;
     const struct fp8q_ckpt *like; /* NULL, or take exactly the names that are F8_E4M3 there */
 };
 

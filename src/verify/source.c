@@ -49,7 +49,7 @@ static int make_plan(struct fp8q_report *report, const struct fp8q_verify_option
     options.select.allow_tower = true;
     options.select.allow_unmatched = true;
     if (!report->ours)
-        options.select.ragged = FP8Q_RAGGED_QUANTIZE;
+        options.select.unaligned = FP8Q_UNALIGNED_QUANTIZE;
 
     struct fp8q_warnings ignored = {0}; /* they were given when it was quantized */
     int status = fp8q_plan_create(report->source, &options, &report->plan, &ignored, err);

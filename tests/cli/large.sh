@@ -4,7 +4,7 @@ fp8q quantize --dry-run vl | grep -E '^  (tensors|quantize)'
 fp8q quantize --dry-run --json vl | tr ',' '\n' | grep -E '"(source|output|reduction)"'
 make_checkpoint deepseek-v3 ds
 ls ds | grep -c safetensors$
-fp8q quantize --dry-run ds 2>/dev/null | grep -E '^  (tensors|quantize|keep|tensor)'
+fp8q quantize --dry-run ds 2>/dev/null | grep -E '^  (tensors|quantize|leave|tensor)'
 rm -r ds
 make_checkpoint deepseek-v3-fp8 fp8
 fp8q inspect fp8 | tail -n 3

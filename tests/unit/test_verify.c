@@ -48,18 +48,18 @@ static void shell(const char *fmt, ...)
 
 static void convert(const char *name, const struct fp8q_request *request)
 {
-    struct fp8q_run run = {.threads = 2};
+    struct fp8q_conversion *conversion;
     struct fp8q_error err = {0};
-    struct fp8q_warnings warnings = {0};
-    assert_ok(fp8q_convert_checkpoint(request, at("%s", name), &run, NULL, &warnings, &err), &err);
-    fp8q_warnings_reset(&warnings);
+    assert_ok(fp8q_conversion_open(request, NULL, &conversion, NULL, &err), &err);
+    assert_ok(fp8q_conversion_run(conversion, at("%s", name), NULL, &err), &err);
+    fp8q_conversion_close(conversion);
 }
 
 static int make_outputs(void **state)
 {
     (void)state;
     dir = temp_dir_make();
-    struct fp8q_request r = {.source = data_path("checkpoints/qwen3")};
+    struct fp8q_request r = {.size = sizeof(r), .source = data_path("checkpoints/qwen3")};
     convert("sidecar", &r);
     r.scale_fmt = FP8Q_SCALE_UE8M0;
     convert("other", &r);

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * lock.c - the lock of a plan, and whether one on file says the same.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/conversion.h"
+#include "base/file.h"
+#include "format/json.h"
+#include "plan/lock.h"
+
+enum { MOST_LOCK_BYTES = 1 << 30, NAMED = 5 };
+
+int fp8q_conversion_lock(struct fp8q_conversion *c, const char **text_out, struct fp8q_error *err)
+{
+    *text_out = NULL;
+    if (!c->lock.len)
+        FP8Q_TRY(fp8q_lock_text(c->plan, &c->lock, err));
+
+    *text_out = c->lock.data;
+    return FP8Q_OK;
+}
+
+static bool same_shape(const struct fp8q_json *a, const struct fp8q_json *b)
+{
+    const struct fp8q_json *x = fp8q_json_first(a), *y = fp8q_json_first(b);
+    uint64_t n, m;
+
+    for (; x && y; x = fp8q_json_next(x), y = fp8q_json_next(y))
+        if (!fp8q_json_uint(x, &n) || !fp8q_json_uint(y, &m) || n != m)
+            return false;
+    return !x && !y;
+}
+
+/* Entries of @all that @other lacks or gives another shape: their number, and the first names.  */
+static size_t list_differing(const struct fp8q_json *all, const struct fp8q_json *other,
+                             struct fp8q_text *names)
+{
+    struct fp8q_shown shown;
+    size_t n = 0;
+
+    for (const struct fp8q_json *t = fp8q_json_first(all); t; t = fp8q_json_next(t)) {
+        const struct fp8q_json *same = fp8q_json_get(other, fp8q_json_key(t));
+        if (same && same_shape(t, same))
+            continue;
+        if (n++ < NAMED)
+            fp8q_text_printf(names, "%s%s", n > 1 ? ", " : "", fp8q_show(&shown, fp8q_json_key(t)));
+    }
+    if (n > NAMED)
+        fp8q_text_printf(names, " and %zu more", n - NAMED);
+    return n;
+}
+
+static int compare(const struct fp8q_json *planned, const struct fp8q_json *locked,
+                   const char *path, struct fp8q_text *added, struct fp8q_text *gone,
+                   struct fp8q_error *err)
+{
+    const struct fp8q_json *ours = fp8q_json_get(planned, "tensors");
+    const struct fp8q_json *theirs = fp8q_json_get(locked, "tensors");
+    const char *scheme = fp8q_json_string(fp8q_json_get(planned, "scheme"), "");
+    const char *locked_scheme = fp8q_json_string(fp8q_json_get(locked, "scheme"), "");
+    struct fp8q_shown shown;
+
+    if (!fp8q_json_is_object(theirs))
+        return fp8q_fail(err, FP8Q_E_FORMAT, "lock-schema",
+                         "%s: is no lock file: it has no \"tensors\"", fp8q_show(&shown, path));
+    if (strcmp(scheme, locked_scheme) != 0)
+        return fp8q_fail(err, FP8Q_E_POLICY, "lock-scheme",
+                         "%s: locks scheme %.40s, this conversion makes %s (--write-lock replaces "
+                         "the lock)",
+                         path, fp8q_show(&shown, locked_scheme), scheme);
+
+    size_t n_added = list_differing(ours, theirs, added);
+    size_t n_gone = list_differing(theirs, ours, gone);
+    FP8Q_TRY(fp8q_text_status(added, err));
+    FP8Q_TRY(fp8q_text_status(gone, err));
+    if (n_added)
+        return fp8q_fail(err, FP8Q_E_POLICY, "lock-widened",
+                         "%s: does not allow %zu tensors that would be quantized: %s (--write-lock "
+                         "replaces the lock)",
+                         path, n_added, added->data);
+    if (n_gone)
+        return fp8q_fail(err, FP8Q_E_POLICY, "lock-narrowed",
+                         "%s: names %zu tensors that would not be quantized: %s (--write-lock "
+                         "replaces the lock)",
+                         path, n_gone, gone->data);
+    return FP8Q_OK;
+}
+
+static int compare_texts(const struct fp8q_conversion *c, const char *text, size_t len,
+                         const char *path, struct fp8q_error *err)
+{
+    struct fp8q_json *planned = NULL, *locked = NULL;
+    struct fp8q_text added = {0}, gone = {0};
+
+    int status = fp8q_json_parse(c->lock.data, c->lock.len, 0, "lock", &planned, err);
+    if (status == FP8Q_OK)
+        status = fp8q_json_parse(text, len, 0, path, &locked, err);
+    if (status == FP8Q_OK)
+        status = compare(planned, locked, path, &added, &gone, err);
+
+    fp8q_text_reset(&added);
+    fp8q_text_reset(&gone);
+    fp8q_json_free(planned);
+    fp8q_json_free(locked);
+    return status;
+}
+
+int fp8q_conversion_check_lock(struct fp8q_conversion *c, const char *path, bool *there_out,
+                               struct fp8q_error *err)
+{
+    const char *unused;
+    char *text = NULL;
+    size_t len = 0;
+    *there_out = false;
+    FP8Q_TRY(fp8q_require(path, "path", err));
+    FP8Q_TRY(fp8q_conversion_lock(c, &unused, err));
+    FP8Q_TRY(fp8q_read_file_if_there(path, MOST_LOCK_BYTES, &text, &len, err));
+    if (!text)
+        return FP8Q_OK;
+
+    *there_out = true;
+    int status = compare_texts(c, text, len, path, err);
+    free(text);
+    return status;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * options.h - the words of a command line: tables of options, what they may be, and which do not go
+ * together.
+ */
+#ifndef FP8Q_CLI_OPTIONS_H
+#define FP8Q_CLI_OPTIONS_H
+
+#include "cli/cli.h"
+
+enum cli_kind {
+    CLI_FLAG,    /* bool: set to true */
+    CLI_TEXT,    /* const char * */
+    CLI_LIST,    /* struct cli_list: may be given again */
+    CLI_WORD,    /* struct cli_word: one of its words, in any case */
+    CLI_UINT,    /* uint64_t, decimal, from 1 to 2^31 - 1 */
+    CLI_THREADS, /* uint64_t, 0 (all) to 1024 */
+    CLI_NUMBER,  /* double, finite and not negative */
+    CLI_SHARE,   /* double, 0 to 1 */
+    CLI_SIZE /* uint64_t bytes: 500MB, 5GB (decimal, as Hugging Face), 512MiB, 1GiB, plain bytes */
+};
+
+/* Owned by the command, which frees @items; the strings are those of argv.  */
+struct cli_list {
+    const char **items;
+    size_t count;
+};
+
+struct cli_word {
+    const char *const *words; /* NULL-terminated */
+    unsigned *value;          /* index of the word that was given */
+};
+
+struct cli_option {
+    const char *name; /* "ignore" for --ignore */
+    char letter;      /* 'o' for -o, or 0 */
+    enum cli_kind kind;
+    void *target;
+    const char *value; /* how help calls the value: "PAT" */
+    const char *help;  /* one or more lines ('\n'); NULL: an alias that help leaves out */
+};
+
+/* An option that would be ignored is an error, so a command says which do not go together.  */
+struct cli_rule {
+    const char *option;
+    enum { CLI_NEEDS, CLI_EXCLUDES } kind;
+    const char *other; /* one or more names, separated by spaces: any of them */
+};
+
+struct cli_syntax {
+    const char *usage;                /* printed by --help, above the options */
+    const struct cli_option *options; /* ends without a name */
+    const struct cli_rule *rules;     /* ends without an option; NULL: none */
+    int min, max;                     /* operands */
+};
+
+/* Parses cli->argv: the options of @syntax and the common ones; operands go to @operands (NULL
+ * where there are fewer than @max).  False if the command must return *@exit_out: after --help, and
+ * for whatever is wrong.  */
+bool cli_parse(struct cli *cli, const struct cli_syntax *syntax, const char **operands,
+               int *exit_out);
+
+/* Whether the option was given.  */
+bool cli_given(const struct cli *cli, const char *name);
+
+/* Adds @item to a list.  FP8Q_E_NOMEM.  */
+int cli_list_add(struct cli_list *list, const char *item, struct fp8q_error *err);
+
+#endif
