@@ -103,7 +103,8 @@ int cli_result_check(const char *path, bool overwrite, struct fp8q_guard_list *g
     FP8Q_TRY(fp8q_stat(path, &st, &there, err));
     if (there && S_ISREG(st.st_mode) && !overwrite)
         return fp8q_fail(err, FP8Q_E_ARG, "dst-exists",
-                         "%s: exists already (--overwrite replaces it)", fp8q_show(&shown, path));
+                         "%s: exists already; --overwrite replaces a file of -o, and no other",
+                         fp8q_show(&shown, path));
     return fp8q_output_check(path, guard, err);
 }
 

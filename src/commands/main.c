@@ -152,6 +152,8 @@ int main(int argc, char **argv)
     }
     cli_begin(&cli, argc, argv, &stop);
     const struct cli_command *command = find_command(argv[0]);
+    if (!command && strcmp(argv[0], "--json") == 0)
+        return cli_usage_error(&cli, "no command before --json; see `fp8q --help`");
     if (!command)
         return fail_command(&cli, argv[0]);
     return run_command(&cli, command);

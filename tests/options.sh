@@ -1,0 +1,45 @@
+#!/bin/sh
+# Every option of every --help stands in the man page, in the section of its command (or where the
+# common ones and those of the inputs stand), and the reverse.
+#
+#     options.sh FP8Q FP8Q.1
+set -eu
+fp8q=$1 man=$2
+work=$(mktemp -d "${TMPDIR:-/tmp}/fp8q-options-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+# "SECTION --option" for each option that heads a paragraph (.TP) of the man page.
+awk '
+    /^\.SH/ { section = tolower(substr($0, 5)) }
+    heads   { line = $0; gsub(/\\f[RIPB]/, "", line); gsub(/\\-/, "-", line)
+              while (match(line, /--[a-z][a-z0-9-]*/)) {
+                  print section " " substr(line, RSTART, RLENGTH)
+                  line = substr(line, RSTART + RLENGTH)
+              } }
+    { heads = ($0 == ".TP") }
+' "$man" >"$work/man"
+sed -n 's/^common options //p' "$work/man" | sort -u >"$work/common"
+sed -n 's/^inputs of eval, calibrate and sweep //p' "$work/man" | sort -u >"$work/inputs"
+
+commands=$("$fp8q" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
+[ -n "$commands" ]
+for command in $commands; do
+    "$fp8q" "$command" --help | sed -n '/^Options:/,$p' | grep -oE '^ +(-[a-z], )?--[a-z0-9-]+' |
+        sed 's/.*--/--/' | sort -u >"$work/help"
+    sed -n "s/^fp8q $command //p" "$work/man" >"$work/own"
+    case $command in
+    eval | calibrate | sweep) cat "$work/inputs" >>"$work/own" ;;
+    esac
+    cat "$work/common" >>"$work/own"
+    sort -u "$work/own" >"$work/said"
+    for option in $(comm -23 "$work/help" "$work/said"); do
+        echo "fp8q $command $option: not in $man"
+        failed=1
+    done
+    for option in $(comm -13 "$work/help" "$work/said"); do
+        echo "$man: fp8q $command has no $option"
+        failed=1
+    done
+done
+exit $failed
