@@ -40,59 +40,87 @@ static double now(void)
 
 /* ---- the input ------------------------------------------------------------------------------- */
 
-/* One matrix a layer, of which all are quantized; the same values in each.  */
-static int write_matrices(const struct bench *b, int fd, uint64_t n, uint64_t start,
-                          struct fp8q_error *err)
+/* Sums of three uniform numbers: as spread out as trained weights are, and the same everywhere.  */
+static void fill_matrix(uint16_t *values)
 {
     uint64_t state = 1;
-    uint16_t *values = fp8q_array(MATRIX / 2, sizeof(*values));
-    int status = values ? FP8Q_OK : fp8q_fail_nomem(err);
-    for (size_t i = 0; i < MATRIX / 2 && values; i++) {
+    for (size_t i = 0; i < MATRIX / 2; i++) {
         state = state * 6364136223846793005 + 1442695040888963407;
         int sum = (int)(state >> 54) + (int)(state >> 44 & 1023) + (int)(state >> 34 & 1023) - 1534;
         values[i] = fp8q_bf16_from_f32((float)sum * 4e-5f);
     }
+}
+
+/* The same values in each matrix: the time of a conversion does not depend on them.  */
+static int write_matrices(const struct bench *b, int fd, uint64_t n, uint64_t start,
+                          struct fp8q_error *err)
+{
+    uint16_t *values = fp8q_array(MATRIX / 2, sizeof(*values));
+    if (!values)
+        return fp8q_fail_nomem(err);
+    fill_matrix(values);
+
+    int status = FP8Q_OK;
     for (uint64_t i = 0; i < n && status == FP8Q_OK; i++) {
         status = fp8q_pwrite(fd, values, MATRIX, start + i * MATRIX, b->source, err);
         if (status == FP8Q_OK)
             status = fp8q_watch_check(b->options->watch, err);
     }
+
     free(values);
     return status;
+}
+
+/* One matrix a layer, under a name that every conversion quantizes.  */
+static int make_header(uint64_t n, struct fp8q_text *header, struct fp8q_error *err)
+{
+    static const uint64_t shape[2] = {ROWS, COLS};
+    const struct fp8q_st_pair format = {"format", "pt", 6, 2};
+    struct fp8q_st_tensor *tensors = fp8q_array(n, sizeof(*tensors));
+    char(*names)[64] = fp8q_array(n, sizeof(*names));
+    int status;
+
+    if (!tensors || !names) {
+        status = fp8q_fail_nomem(err);
+    } else {
+        for (uint64_t i = 0; i < n; i++) {
+            snprintf(names[i], sizeof(*names), "model.layers.%llu.mlp.up_proj.weight",
+                     (unsigned long long)i);
+            tensors[i] = (struct fp8q_st_tensor){
+                names[i], (uint64_t *)shape, i * MATRIX, (i + 1) * MATRIX, 2, FP8Q_BF16};
+        }
+        status = fp8q_st_emit(tensors, n, &format, 1, 0, header, err);
+    }
+
+    free(tensors);
+    free(names);
+    return status;
+}
+
+static int write_source(struct bench *b, uint64_t n, const struct fp8q_text *header, int *fd_out,
+                        struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_create(b->source, fd_out, err));
+    FP8Q_TRY(fp8q_pwrite(*fd_out, header->data, header->len, 0, b->source, err));
+    FP8Q_TRY(write_matrices(b, *fd_out, n, header->len, err));
+
+    /* Else its write-back would disturb what is timed after it.  */
+    return fp8q_fsync(*fd_out, b->source, err);
 }
 
 static int make_source(struct bench *b, struct fp8q_error *err)
 {
     uint64_t n = b->options->size_bytes / MATRIX + 1;
-    const struct fp8q_st_pair format = {"format", "pt", 6, 2};
-    static const uint64_t shape[2] = {ROWS, COLS};
     struct fp8q_text header = {0};
     int fd = -1;
-    struct fp8q_st_tensor *tensors = fp8q_array(n, sizeof(*tensors));
-    char(*names)[64] = fp8q_array(n, sizeof(*names));
-    int status = tensors && names ? FP8Q_OK : fp8q_fail_nomem(err);
-    for (uint64_t i = 0; i < n && status == FP8Q_OK; i++) {
-        snprintf(names[i], sizeof(*names), "model.layers.%llu.mlp.up_proj.weight",
-                 (unsigned long long)i);
-        tensors[i] = (struct fp8q_st_tensor){
-            names[i], (uint64_t *)shape, i * MATRIX, (i + 1) * MATRIX, 2, FP8Q_BF16};
-    }
+    int status = make_header(n, &header, err);
     if (status == FP8Q_OK)
-        status = fp8q_st_emit(tensors, n, &format, 1, 0, &header, err);
-    if (status == FP8Q_OK)
-        status = fp8q_create(b->source, &fd, err);
-    if (status == FP8Q_OK)
-        status = fp8q_pwrite(fd, header.data, header.len, 0, b->source, err);
-    if (status == FP8Q_OK)
-        status = write_matrices(b, fd, n, header.len, err);
-    if (status == FP8Q_OK)
-        status = fp8q_fsync(fd, b->source, err); /* or its write-back would disturb what follows */
+        status = write_source(b, n, &header, &fd, err);
+
     b->source_bytes = header.len + n * MATRIX;
     b->output_bytes = header.len + n * MATRIX / 2;
     (void)fp8q_close(&fd, b->source, NULL);
     fp8q_text_reset(&header);
-    free(tensors);
-    free(names);
     return status;
 }
 
@@ -102,12 +130,41 @@ static int make_source(struct bench *b, struct fp8q_error *err)
 static int transfer(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
 {
     struct bench *b = ctx;
-    uint64_t at = task * CHUNK, left = b->source_bytes - at;
-    size_t n = (size_t)(left < CHUNK ? left : CHUNK), half = n / 2;
+    uint64_t at = task * CHUNK;
+    size_t n = (size_t)fp8q_min_u64(b->source_bytes - at, CHUNK);
     if (b->reads)
         FP8Q_TRY(fp8q_pread(b->in, b->memory[worker], n, at, b->source, err));
-    return b->writes ? fp8q_pwrite(b->out, b->memory[worker], half, at / 2, b->scratch, err)
-                     : FP8Q_OK;
+    if (b->writes)
+        FP8Q_TRY(fp8q_pwrite(b->out, b->memory[worker], n / 2, at / 2, b->scratch, err));
+    return FP8Q_OK;
+}
+
+static void close_transfer(struct bench *b)
+{
+    (void)fp8q_close(&b->in, b->source, NULL);
+    (void)fp8q_close(&b->out, b->scratch, NULL);
+    (void)fp8q_remove_tree(b->scratch, NULL);
+}
+
+/* Opening, reserving and closing belong to a transfer, so they are timed; @flush_out is what the
+ * flush took after that.  */
+static int run_transfer(struct bench *b, double *used_out, double *flush_out,
+                        struct fp8q_error *err)
+{
+    double start = now();
+    FP8Q_TRY(fp8q_open_read(b->source, NULL, &b->in, err));
+    if (b->writes) {
+        FP8Q_TRY(fp8q_create(b->scratch, &b->out, err));
+        FP8Q_TRY(fp8q_reserve(b->out, b->output_bytes, b->scratch, err));
+    }
+    FP8Q_TRY(fp8q_pool_run(b->options->watch, b->options->threads,
+                           fp8q_ceil_div(b->source_bytes, CHUNK), transfer, b, err));
+    *used_out = now() - start;
+
+    if (b->writes)
+        FP8Q_TRY(fp8q_fsync(b->out, b->scratch, err));
+    *flush_out = now() - start - *used_out;
+    return FP8Q_OK;
 }
 
 static int time_transfer(struct bench *b, bool reads, bool writes, double *used_out,
@@ -115,47 +172,36 @@ static int time_transfer(struct bench *b, bool reads, bool writes, double *used_
 {
     b->reads = reads;
     b->writes = writes;
-    double start = now();
-    int status = fp8q_open_read(b->source, NULL, &b->in, err);
-    if (status == FP8Q_OK && writes)
-        status = fp8q_create(b->scratch, &b->out, err);
-    if (status == FP8Q_OK && writes)
-        status = fp8q_reserve(b->out, b->output_bytes, b->scratch, err);
-    if (status == FP8Q_OK)
-        status = fp8q_pool_run(b->options->watch, b->options->threads,
-                               fp8q_ceil_div(b->source_bytes, CHUNK), transfer, b, err);
-    *used_out = now() - start;
-    if (status == FP8Q_OK && writes)
-        status = fp8q_fsync(b->out, b->scratch, err);
-    if (flush_out)
-        *flush_out = now() - start - *used_out;
-    (void)fp8q_close(&b->in, b->source, NULL);
-    (void)fp8q_close(&b->out, b->scratch, NULL);
-    (void)fp8q_remove_tree(b->scratch, NULL);
+    int status = run_transfer(b, used_out, flush_out, err);
+
+    close_transfer(b);
     return status;
+}
+
+/* What cp does: one thread, the whole file.  */
+static int run_copy(struct bench *b, double *used_out, double *flush_out, struct fp8q_error *err)
+{
+    double start = now();
+    FP8Q_TRY(fp8q_open_read(b->source, NULL, &b->in, err));
+    FP8Q_TRY(fp8q_create(b->scratch, &b->out, err));
+    for (uint64_t at = 0, n; at < b->source_bytes; at += n) {
+        n = fp8q_min_u64(b->source_bytes - at, CHUNK / 2);
+        FP8Q_TRY(fp8q_pread(b->in, b->memory[0], (size_t)n, at, b->source, err));
+        FP8Q_TRY(fp8q_pwrite(b->out, b->memory[0], (size_t)n, at, b->scratch, err));
+        FP8Q_TRY(fp8q_watch_check(b->options->watch, err));
+    }
+    *used_out = now() - start;
+
+    FP8Q_TRY(fp8q_fsync(b->out, b->scratch, err));
+    *flush_out = now() - start - *used_out;
+    return FP8Q_OK;
 }
 
 static int time_copy(struct bench *b, double *used_out, double *flush_out, struct fp8q_error *err)
 {
-    double start = now();
-    int status = fp8q_open_read(b->source, NULL, &b->in, err);
-    if (status == FP8Q_OK)
-        status = fp8q_create(b->scratch, &b->out, err);
-    for (uint64_t at = 0, n; status == FP8Q_OK && at < b->source_bytes; at += n) {
-        n = b->source_bytes - at < CHUNK / 2 ? b->source_bytes - at : CHUNK / 2;
-        status = fp8q_pread(b->in, b->memory[0], (size_t)n, at, b->source, err);
-        if (status == FP8Q_OK)
-            status = fp8q_pwrite(b->out, b->memory[0], (size_t)n, at, b->scratch, err);
-        if (status == FP8Q_OK)
-            status = fp8q_watch_check(b->options->watch, err);
-    }
-    *used_out = now() - start;
-    if (status == FP8Q_OK)
-        status = fp8q_fsync(b->out, b->scratch, err);
-    *flush_out = now() - start - *used_out;
-    (void)fp8q_close(&b->in, b->source, NULL);
-    (void)fp8q_close(&b->out, b->scratch, NULL);
-    (void)fp8q_remove_tree(b->scratch, NULL);
+    int status = run_copy(b, used_out, flush_out, err);
+
+    close_transfer(b);
     return status;
 }
 
@@ -204,16 +250,17 @@ static double median(double *values, unsigned n)
 static int measure(struct bench *b, struct fp8q_error *err)
 {
     enum { READ, WRITE, FLUSH_WRITE, BOTH, COPY, FLUSH_COPY, QUANTIZE, N };
-    double times[N][MOST_ROUNDS];
-    unsigned n = b->options->rounds;
-    n = n == 0 ? 1 : n > MOST_ROUNDS ? MOST_ROUNDS : n;
+    double times[N][MOST_ROUNDS], ignored;
+    unsigned n = (unsigned)fp8q_min_u64(fp8q_max_u64(b->options->rounds, 1), MOST_ROUNDS);
+
     for (unsigned i = 0; i < n; i++) {
         FP8Q_TRY(time_quantize(b, &times[QUANTIZE][i], err));
         FP8Q_TRY(time_copy(b, &times[COPY][i], &times[FLUSH_COPY][i], err));
-        FP8Q_TRY(time_transfer(b, true, false, &times[READ][i], NULL, err));
+        FP8Q_TRY(time_transfer(b, true, false, &times[READ][i], &ignored, err));
         FP8Q_TRY(time_transfer(b, false, true, &times[WRITE][i], &times[FLUSH_WRITE][i], err));
-        FP8Q_TRY(time_transfer(b, true, true, &times[BOTH][i], NULL, err));
+        FP8Q_TRY(time_transfer(b, true, true, &times[BOTH][i], &ignored, err));
     }
+
     *b->result = (struct fp8q_bench_files){
         .source_bytes = b->source_bytes,
         .output_bytes = b->output_bytes,
@@ -235,17 +282,21 @@ static int open_bench(struct bench *b, struct fp8q_error *err)
     b->memory = fp8q_array(threads, sizeof(*b->memory));
     if (!b->dir || !b->memory)
         return fp8q_fail_nomem(err);
+
     b->source = fp8q_join(b->dir, "source.safetensors");
     b->output = fp8q_join(b->dir, "output.safetensors");
     b->sidecar = fp8q_join(b->dir, "output.scales.safetensors");
     b->scratch = fp8q_join(b->dir, "scratch");
     if (!b->source || !b->output || !b->sidecar || !b->scratch)
         return fp8q_fail_nomem(err);
+
     for (unsigned i = 0; i < threads; i++)
         if (posix_memalign((void **)&b->memory[i], 64, CHUNK) != 0)
             return fp8q_fail_nomem(err);
+    /* Pages that nobody wrote to would make the first transfer pay for them.  */
     for (unsigned i = 0; i < threads; i++)
         memset(b->memory[i], 1, CHUNK);
+
     return fp8q_mkdir(b->dir, err);
 }
 
@@ -253,6 +304,7 @@ static void close_bench(struct bench *b)
 {
     if (b->dir)
         (void)fp8q_remove_tree(b->dir, NULL);
+
     for (unsigned i = 0; b->memory && i < b->options->threads; i++)
         free(b->memory[i]);
     free(b->memory);
@@ -263,16 +315,20 @@ static void close_bench(struct bench *b)
     free(b->scratch);
 }
 
+static int run_bench(struct bench *b, struct fp8q_error *err)
+{
+    FP8Q_TRY(open_bench(b, err));
+    FP8Q_TRY(make_source(b, err));
+    return measure(b, err);
+}
+
 int fp8q_bench_files(const struct fp8q_bench_options *options, struct fp8q_bench_files *result,
                      struct fp8q_error *err)
 {
     struct bench b = {.options = options, .result = result, .in = -1, .out = -1};
     *result = (struct fp8q_bench_files){0};
-    int status = open_bench(&b, err);
-    if (status == FP8Q_OK)
-        status = make_source(&b, err);
-    if (status == FP8Q_OK)
-        status = measure(&b, err);
+
+    int status = run_bench(&b, err);
     close_bench(&b);
     return status;
 }

@@ -45,21 +45,23 @@ static void fill(struct fp8q_bench_data *d)
 
 int fp8q_bench_data_create(size_t n_elems, struct fp8q_bench_data *d, struct fp8q_error *err)
 {
-    *d = (struct fp8q_bench_data){.n_elems = n_elems};
     bool all = true;
+    *d = (struct fp8q_bench_data){.n_elems = n_elems};
     for (int f = 0; f < FP8Q_N_FLOATS; f++) {
         d->weights[f] = fp8q_array(n_elems, f == FP8Q_FLOAT_F32 ? 4 : 2);
         all = all && d->weights[f];
     }
+
     d->codes = fp8q_array(n_elems, 1);
     d->wide = fp8q_array(n_elems, sizeof(float));
     d->other = fp8q_array(n_elems, sizeof(float));
-    if (all && d->codes && d->wide && d->other) {
-        fill(d);
-        return FP8Q_OK;
+    if (!all || !d->codes || !d->wide || !d->other) {
+        fp8q_bench_data_reset(d);
+        return fp8q_fail_nomem(err);
     }
-    fp8q_bench_data_reset(d);
-    return fp8q_fail_nomem(err);
+
+    fill(d);
+    return FP8Q_OK;
 }
 
 void fp8q_bench_data_reset(struct fp8q_bench_data *d)
@@ -91,6 +93,7 @@ static void run_op(const struct call *c)
     enum fp8q_float f = c->from;
     struct fp8q_stripe stripe = {d->weights[f], f, FP8Q_BLOCK, d->n_elems / FP8Q_BLOCK};
     unsigned max;
+
     switch (c->op) {
     case FP8Q_BENCH_AMAX:
         sink += k->amax_bits[f](d->weights[f], d->n_elems);
@@ -131,12 +134,15 @@ static double best_time(void (*run)(const struct call *), const struct call *c)
     for (int round = 0; round < 8; round++) {
         int calls = 0;
         double start = now(), used;
+
+        /* Long enough for the clock, short enough not to be interrupted in every round.  */
         do {
             run(c);
             calls++;
             used = now() - start;
         } while (used < 0.005);
-        best = used / calls < best ? used / calls : best;
+        if (used / calls < best)
+            best = used / calls;
     }
     return best;
 }
@@ -149,9 +155,11 @@ struct fp8q_bench_rate fp8q_bench_kernel(const struct fp8q_kernel *kernel, enum 
     float scales[MOST_BLOCKS];
     for (size_t i = 0; i < MOST_BLOCKS; i++)
         scales[i] = 0.01f;
+
     /* More blocks in a row than that do not fit; nobody asks for them.  */
     if (data->n_elems / FP8Q_BLOCK / FP8Q_BLOCK > MOST_BLOCKS)
         return (struct fp8q_bench_rate){0, 0};
+
     struct call c = {kernel, op, from, data, amax, scales};
     double seconds = best_time(run_op, &c), n = (double)data->n_elems;
     bool of_codes = op == FP8Q_BENCH_DECODE || op == FP8Q_BENCH_SCAN;
@@ -182,26 +190,36 @@ static int copy_part(void *ctx, unsigned worker, uint64_t task, struct fp8q_erro
     return FP8Q_OK;
 }
 
+/* Seconds for all of it, the best of several rounds.  */
+static int time_memory(struct copy *c, uint64_t n, unsigned threads, double *best_out,
+                       struct fp8q_error *err)
+{
+    *best_out = 1e9;
+    memset(c->from, 1, n * c->part); /* fresh pages are all the same one until written to */
+    for (int round = 0; round < 4; round++) {
+        double start = now();
+        FP8Q_TRY(fp8q_pool_run(NULL, threads, n, copy_part, c, err));
+        double used = now() - start;
+
+        if (round > 0 && used < *best_out) /* the first one makes the pages */
+            *best_out = used;
+    }
+    return FP8Q_OK;
+}
+
 int fp8q_bench_memory(uint64_t size_bytes, unsigned threads, double *bytes_per_s_out,
                       struct fp8q_error *err)
 {
     struct copy c = {.part = (size_t)1 << 20};
     uint64_t n = size_bytes / c.part + 1;
+    double seconds = 0;
     c.from = fp8q_array(n, c.part);
     c.to = fp8q_array(n, c.part);
-    int status = c.from && c.to ? FP8Q_OK : fp8q_fail_nomem(err);
-    double best = 1e9;
-    if (status == FP8Q_OK)
-        memset(c.from, 1, n * c.part); /* fresh pages are all the same one until written to */
-    for (int round = 0; round < 4 && status == FP8Q_OK; round++) {
-        double start = now();
-        status = fp8q_pool_run(NULL, threads, n, copy_part, &c, err);
-        double used = now() - start;
-        if (round > 0 && used < best) /* the first one makes the pages */
-            best = used;
-    }
+
+    int status = c.from && c.to ? time_memory(&c, n, threads, &seconds, err) : fp8q_fail_nomem(err);
+    *bytes_per_s_out = status != FP8Q_OK ? 0 : (double)n * (double)c.part / seconds;
+
     free(c.from);
     free(c.to);
-    *bytes_per_s_out = status == FP8Q_OK ? (double)n * (double)c.part / best : 0;
     return status;
 }
