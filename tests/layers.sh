@@ -9,7 +9,8 @@
 set -eu
 cd "$1/src"
 out=$(mktemp)
-trap 'rm -f "$out"' EXIT
+table=$(mktemp)
+trap 'rm -f "$out" "$table"' EXIT
 
 rooms='
 base
@@ -45,38 +46,38 @@ for entry in *; do
 done
 
 for room in *; do
-    [ -d "$room" ] || continue
-    may=$(echo "$rooms" | sed -n "s/^$room\( \|\$\)//p")
     count=$(find "$room" -name '*.c' | wc -l)
-    [ "$count" -le 16 ] || echo "src/$room: $count .c files; at most 16 make a room"
+    [ "$count" -le 16 ] || complain "src/$room: $count .c files; at most 16 make a room"
+done
 
-    grep -rn '^#include "' "$room" | while IFS= read -r line; do
-        header=$(echo "$line" | sed 's/.*#include "\(.*\)".*/\1/')
-        target=${header%%/*}
-        case $header in
-        fp8q.h) continue ;;
-        "$room"/*) continue ;;
-        */internal.h) echo "src/$line: an internal header of another room" ;;
-        */*) ;;
-        *) echo "src/$line: a header without its room" ;;
-        esac
-        case " $may " in
-        *" $target "*) ;;
-        *) echo "src/$line: $room/ may use: $may" ;;
-        esac
-    done
-done >"$out"
-for command in $clients; do
-    grep -n '^#include "' "commands/cmd_$command.c" | grep -v '"\(base\|cli\|commands\)/' |
-        sed "s,^,src/commands/cmd_$command.c:,; s,\$,: a client of fp8q.h and cli/ only,"
-done >>"$out"
+# One pass over all include lines: "room/file.c:12:#include \"other/file.h\"".
+echo "$rooms" >"$table"
+grep -rn '^#include "' . | sed 's,^\./,,' | awk -v clients="$clients" '
+    NR == FNR { if (NF) { known[$1] = 1; for (i = 1; i <= NF; i++) may[$1, $i] = 1; row[$1] = $0 } next }
+    {
+        split($0, at, ":")
+        room = at[1]; sub("/.*", "", room)
+        header = $0; sub(".*#include \"", "", header); sub("\".*", "", header)
+        target = header; sub("/.*", "", target)
+        command = at[1]; sub("^commands/cmd_", "", command); sub("\\.c$", "", command)
+
+        if (header == "fp8q.h")
+            next
+        if (header !~ "/")
+            print "src/" $0 ": a header without its room"
+        else if (!((room, target) in may))
+            print "src/" $0 ": a row of this room: " row[room]
+        else if (target != room && header ~ "/internal\\.h$")
+            print "src/" $0 ": an internal header of another room"
+        else if (index(" " clients " ", " " command " ") && target !~ "^(base|cli|commands)$")
+            print "src/" $0 ": this command is a client of fp8q.h and cli/ only"
+    }' "$table" - >"$out"
 [ ! -s "$out" ] || complain "$(cat "$out")"
 
-# A module is X.c with X.h.  Each with what it includes, in an order: tsort names what goes round.
-for file in $(find . -name '*.[ch]' | sed 's,^\./,,'); do
-    module=${file%.*}
-    sed -n 's,^#include "\(.*/.*\)\.h".*,'"$module"' \1,p' "$file"
-done | awk '$1 != $2' | sort -u | tsort >/dev/null 2>"$out" || true
+# A module is X.c with X.h; a room's internal.h is a part of all of them.  Each with what it includes,
+# in an order: tsort names what goes round.
+grep -r '^#include "' . | sed -n 's,^\./\(.*\)\.[ch]:#include "\(.*/.*\)\.h".*,\1 \2,p' |
+    awk '$1 != $2 && $0 !~ "/internal"' | sort -u | tsort >/dev/null 2>"$out" || true
 [ ! -s "$out" ] || echo "modules that include each other in a circle: $(cat "$out")"
 
 exit $failed
