@@ -19,7 +19,7 @@ kernel       base
 checkpoint   base format kernel
 select       base format kernel checkpoint
 tokenizer    base format
-model        base format kernel checkpoint
+model        base format kernel checkpoint select
 plan         base format kernel checkpoint select
 calibration  base format kernel checkpoint select model plan
 convert      base format kernel checkpoint select plan calibration

@@ -154,17 +154,12 @@ static const struct fp8q_architecture architectures[] = {
      .norms = GLM4_NORMS},
 };
 
-static const struct {
-    const char *model_type, *key, *text; /* @text: the part's `model_type` by default */
-} wrappers[] = {
-    {"qwen2_vl", "text_config", "qwen2_vl"},      {"qwen2_5_vl", "text_config", "qwen2_5_vl"},
-    {"qwen3_vl", "text_config", "qwen3_vl_text"}, {"gemma3", "text_config", "gemma3_text"},
-    {"paligemma", "text_config", "gemma"},        {"llava", "text_config", "llama"},
-    {"llava_next", "text_config", "llama"},       {"mistral3", "text_config", "mistral"},
-    {"idefics3", "text_config", "llama"},         {"smolvlm", "text_config", "llama"},
-    {"internvl", "text_config", "qwen2"},         {"internvl_chat", "llm_config", NULL},
-    {"openvla", "text_config", "llama"},
-};
+/* Wrappers that hand their text to the language model as it is: no cross attention, no adapters.
+ * Where they keep its config and its layers is in select/architectures.c.  */
+static const char *const wrappers[] = {
+    "qwen2_vl",   "qwen2_5_vl", "qwen3_vl",        "gemma3",   "paligemma", "llava",
+    "llava_next", "vipllava",   "llava_onevision", "mistral3", "idefics2",  "idefics3",
+    "smolvlm",    "internvl",   "internvl_chat",   "got_ocr2", "openvla",   "prismatic"};
 
 const struct fp8q_architecture *fp8q_architecture_find(const char *type)
 {
@@ -180,24 +175,12 @@ const struct fp8q_architecture *fp8q_architecture_find(const char *type)
     return NULL;
 }
 
-static size_t find_wrapper(const char *type)
+bool fp8q_wrapper_known(const char *type)
 {
-    size_t i = 0, n = sizeof(wrappers) / sizeof(*wrappers);
-    while (i < n && (!type || strcmp(type, wrappers[i].model_type) != 0))
-        i++;
-    return i;
-}
-
-const char *fp8q_wrapper_key(const char *type)
-{
-    size_t i = find_wrapper(type);
-    return i < sizeof(wrappers) / sizeof(*wrappers) ? wrappers[i].key : NULL;
-}
-
-const char *fp8q_wrapper_default(const char *type)
-{
-    size_t i = find_wrapper(type);
-    return i < sizeof(wrappers) / sizeof(*wrappers) ? wrappers[i].text : NULL;
+    for (size_t i = 0; i < sizeof(wrappers) / sizeof(*wrappers); i++)
+        if (strcmp(type, wrappers[i]) == 0)
+            return true;
+    return false;
 }
 
 void fp8q_architecture_list(struct fp8q_text *out)
@@ -205,5 +188,5 @@ void fp8q_architecture_list(struct fp8q_text *out)
     for (size_t i = 0; i < sizeof(architectures) / sizeof(*architectures); i++)
         fp8q_text_printf(out, "%s%s", i ? ", " : "", architectures[i].model_type);
     for (size_t i = 2; i < sizeof(wrappers) / sizeof(*wrappers); i++) /* two stand above */
-        fp8q_text_printf(out, ", %s", wrappers[i].model_type);
+        fp8q_text_printf(out, ", %s", wrappers[i]);
 }

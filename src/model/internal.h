@@ -59,10 +59,8 @@ struct fp8q_architecture {
 
 /* NULL if there is none of that name.  */
 const struct fp8q_architecture *fp8q_architecture_find(const char *model_type);
-/* Key of the language model's part in the config of a wrapper (a VLM, a VLA); NULL: no wrapper.  */
-const char *fp8q_wrapper_key(const char *model_type);
-/* `model_type` of that part where the wrapper's config leaves it out.  */
-const char *fp8q_wrapper_default(const char *model_type);
+/* Whether a VLM's or VLA's text can be run as its language model alone.  */
+bool fp8q_wrapper_known(const char *model_type);
 /* All names, for a message.  */
 void fp8q_architecture_list(struct fp8q_text *out);
 

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "model/internal.h"
+#include "select/families.h"
 
 /* ---- tensors ------------------------------------------------------------------------------- */
 
@@ -38,27 +39,36 @@ static bool has(const struct fp8q_ckpt *ckpt, const char *prefix, const char *re
     return fp8q_ckpt_find(ckpt, name) != NULL;
 }
 
+/* The first of the roots @list, separated by spaces, that holds a layer.  */
+static bool try_roots(struct fp8q_model *m, const char *list)
+{
+    char prefix[sizeof(m->prefix)];
+    for (; list && *list; list += strspn(list, " ")) {
+        size_t len = strcspn(list, " ");
+        snprintf(prefix, sizeof(prefix), "%.*s.", (int)len, list);
+        list += len;
+
+        /* Every architecture here has an o_proj; q, k and v may be one weight.  */
+        if (has(m->ckpt, prefix, "layers.0.self_attn.o_proj.weight")) {
+            memcpy(m->prefix, prefix, sizeof(prefix));
+            return true;
+        }
+    }
+    return false;
+}
+
 static int find_prefix(struct fp8q_model *m, struct fp8q_error *err)
 {
-    static const char *const prefixes[] = {"model.",
-                                           "model.language_model.",
-                                           "language_model.model.",
-                                           "language_model.",
-                                           "model.text_model.",
-                                           "model.model.",
-                                           "backbone.eagle_model.language_model.model."};
+    struct fp8q_family family = fp8q_family_of(m->ckpt->config);
+    if (try_roots(m, family.decoders) || try_roots(m, family.more_decoders) ||
+        try_roots(m, "model model.language_model language_model.model language_model"))
+        return FP8Q_OK;
 
-    /* Every architecture here has an o_proj; q, k and v may be one weight.  */
-    for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
-        if (has(m->ckpt, prefixes[i], "layers.0.self_attn.o_proj.weight")) {
-            snprintf(m->prefix, sizeof(m->prefix), "%s", prefixes[i]);
-            return FP8Q_OK;
-        }
-
-    return fp8q_fail(err, FP8Q_E_FORMAT, "names",
-                     "there is no \"layers.0.self_attn.o_proj.weight\" under \"model.\", "
-                     "\"model.language_model.\" or \"language_model.model.\", as a %s has it",
-                     m->architecture);
+    return fp8q_fail(
+        err, FP8Q_E_FORMAT, "names",
+        "there is no \"layers.0.self_attn.o_proj.weight\" under any of \"%s\", "
+        "\"model\", \"model.language_model\" or \"language_model.model\", as a %s has it",
+        family.decoders ? family.decoders : "", m->architecture);
 }
 
 /* A weight that may be quantized: its shape, how it is scaled, and what happens to its input.  */
@@ -245,13 +255,12 @@ static int find_architecture(const struct fp8q_ckpt *ckpt, const struct fp8q_jso
                          "%s: there is no config.json, so the network is not known",
                          fp8q_show(&shown, ckpt->path));
 
+    /* A wrapper that computes more than its language model does is as unknown as any other.  */
     const char *type = fp8q_json_string(fp8q_json_get(config, "model_type"), NULL);
-    const char *key = fp8q_wrapper_key(type);
-    const struct fp8q_json *nested = key ? fp8q_json_get(config, key) : NULL;
     *text_out = config;
-    if (fp8q_json_is_object(nested)) {
-        *text_out = nested;
-        type = fp8q_json_string(fp8q_json_get(nested, "model_type"), fp8q_wrapper_default(type));
+    if (type && fp8q_wrapper_known(type)) {
+        *text_out = fp8q_language_config(config);
+        type = fp8q_json_string(fp8q_json_get(*text_out, "model_type"), type);
     }
 
     *arch_out = fp8q_architecture_find(type);
