@@ -12,8 +12,9 @@
 #include "base/mem.h"
 #include "base/path.h"
 
-const char *const fp8q_input_names[FP8Q_N_INPUTS] = {
-    "input_ids", "inputs_embeds", "position_ids", "loss_mask", "labels", "modality", "prefix_len"};
+const char *const fp8q_input_names[FP8Q_N_INPUTS] = {"input_ids",  "inputs_embeds", "position_ids",
+                                                     "loss_mask",  "labels",        "modality",
+                                                     "prefix_len", "deepstack"};
 
 /* ---- names --------------------------------------------------------------------------------- */
 
@@ -31,9 +32,19 @@ static bool split_name(const char *name, uint64_t *index_out, const char **rest_
     return p != name && *p == '.' && (name[0] != '0' || p == name + 1);
 }
 
-static int field_of(const char *rest)
+/* Which input a name behind "i." is, or -1; *@layer_out: K of "deepstack.K".  */
+static int field_of(const char *rest, size_t *layer_out)
 {
-    for (int i = 0; i < FP8Q_N_INPUTS; i++)
+    size_t n = strlen(fp8q_input_names[FP8Q_INPUT_DEEPSTACK]);
+    bool deep = strncmp(rest, fp8q_input_names[FP8Q_INPUT_DEEPSTACK], n) == 0;
+    *layer_out = 0;
+    if (deep && rest[n] == '.' && rest[n + 1] >= '0' && rest[n + 1] < '0' + FP8Q_MAX_DEEPSTACK &&
+        rest[n + 2] == 0) {
+        *layer_out = (size_t)(rest[n + 1] - '0');
+        return FP8Q_INPUT_DEEPSTACK;
+    }
+
+    for (int i = 0; i < FP8Q_INPUT_DEEPSTACK; i++)
         if (strcmp(rest, fp8q_input_names[i]) == 0)
             return i;
     return -1;
@@ -43,6 +54,7 @@ static int count_samples(const struct fp8q_ckpt *file, size_t *n_out,
                          struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     uint64_t max = 0, index;
+    size_t layer;
     const char *rest;
     struct fp8q_shown shown;
     bool any = false;
@@ -52,7 +64,7 @@ static int count_samples(const struct fp8q_ckpt *file, size_t *n_out,
 
         /* Numbers may have gaps in any order here; what is missing shows when the samples are
          * read.  */
-        if (split_name(name, &index, &rest) && field_of(rest) >= 0) {
+        if (split_name(name, &index, &rest) && field_of(rest, &layer) >= 0) {
             max = index > max ? index : max;
             any = true;
             continue;
@@ -123,20 +135,21 @@ static int read_bytes(const struct fp8q_ckpt *file, const struct fp8q_tensor *t,
     return fp8q_ckpt_read(file, t, 0, *out, (size_t)t->size_bytes, err);
 }
 
+/* Rows as wide as the network, into *@out.  */
 static int read_embeds(const struct fp8q_ckpt *file, const struct fp8q_tensor *t,
-                       struct fp8q_inputs *inputs, struct fp8q_sample *s, struct fp8q_error *err)
+                       struct fp8q_inputs *inputs, float **out, struct fp8q_error *err)
 {
     if (t->ndim != 2)
         return bad_tensor(file, t, "[tokens, hidden]", err);
-    /* All samples go through one network.  */
     if (inputs->hidden && inputs->hidden != t->shape[1])
         return bad_tensor(file, t, "the width of the other samples", err);
 
+    /* All samples go through one network.  */
     inputs->hidden = t->shape[1];
-    s->embeds = fp8q_array(t->n_elems, sizeof(*s->embeds));
-    if (!s->embeds)
+    *out = fp8q_array(t->n_elems, sizeof(**out));
+    if (!*out)
         return fp8q_fail_nomem(err);
-    return fp8q_read_floats(file, t, fp8q_kernel_select(NULL), s->embeds, err);
+    return fp8q_read_floats(file, t, fp8q_kernel_select(NULL), *out, err);
 }
 
 static int read_prefix(const struct fp8q_ckpt *file, const struct fp8q_tensor *t,
@@ -154,16 +167,18 @@ static int read_prefix(const struct fp8q_ckpt *file, const struct fp8q_tensor *t
     return status;
 }
 
-static int read_field(const struct fp8q_ckpt *file, const struct fp8q_tensor *t,
-                      enum fp8q_input field, struct fp8q_inputs *inputs, struct fp8q_sample *s,
-                      struct fp8q_error *err)
+static int read_field(const struct fp8q_ckpt *file, const struct fp8q_tensor *t, const char *rest,
+                      struct fp8q_inputs *inputs, struct fp8q_sample *s, struct fp8q_error *err)
 {
+    size_t layer;
+    enum fp8q_input field = (enum fp8q_input)field_of(rest, &layer);
+    bool wide = field == FP8Q_INPUT_EMBEDS || field == FP8Q_INPUT_DEEPSTACK;
     if (field == FP8Q_INPUT_PREFIX)
         return read_prefix(file, t, s, err);
 
     /* All others have one entry a token, positions perhaps in three rows.  */
     uint32_t token_dim = field == FP8Q_INPUT_POSITIONS && t->ndim == 2 ? 1 : 0;
-    if (t->ndim == 0 || (field != FP8Q_INPUT_EMBEDS && t->ndim != token_dim + 1) ||
+    if (t->ndim == 0 || (!wide && t->ndim != token_dim + 1) ||
         (token_dim == 1 && t->shape[0] != 3 && t->shape[0] != 1))
         return bad_tensor(file, t, "[tokens]", err);
     uint64_t n = t->shape[token_dim];
@@ -177,7 +192,9 @@ static int read_field(const struct fp8q_ckpt *file, const struct fp8q_tensor *t,
     case FP8Q_INPUT_IDS:
         return read_ints(file, t, &s->ids, err);
     case FP8Q_INPUT_EMBEDS:
-        return read_embeds(file, t, inputs, s, err);
+        return read_embeds(file, t, inputs, &s->embeds, err);
+    case FP8Q_INPUT_DEEPSTACK:
+        return read_embeds(file, t, inputs, &s->deepstack[layer], err);
     case FP8Q_INPUT_POSITIONS:
         s->position_rows = token_dim == 1 ? (unsigned)t->shape[0] : 1;
         return read_ints(file, t, &s->positions, err);
@@ -206,11 +223,11 @@ static int read_samples(const struct fp8q_ckpt *file, struct fp8q_inputs *inputs
 
     for (size_t i = 0; i < file->n_tensors; i++) {
         uint64_t index;
+        size_t layer;
         const char *rest;
-        if (!split_name(file->tensors[i].name, &index, &rest) || field_of(rest) < 0)
+        if (!split_name(file->tensors[i].name, &index, &rest) || field_of(rest, &layer) < 0)
             continue;
-        FP8Q_TRY(read_field(file, &file->tensors[i], (enum fp8q_input)field_of(rest), inputs,
-                            &inputs->samples[index], err));
+        FP8Q_TRY(read_field(file, &file->tensors[i], rest, inputs, &inputs->samples[index], err));
     }
 
     for (size_t i = 0; i < inputs->n_samples; i++) {
@@ -298,6 +315,8 @@ static void sample_reset(struct fp8q_sample *s)
     free(s->loss_mask);
     free(s->labels);
     free(s->modality);
+    for (size_t k = 0; k < FP8Q_MAX_DEEPSTACK; k++)
+        free(s->deepstack[k]);
     *s = (struct fp8q_sample){0};
 }
 
@@ -330,6 +349,27 @@ static int check_prefix(const struct fp8q_sample *s, size_t i, const struct fp8q
                              "sample %zu has a prefix, but layer %u of the %s has a sliding window "
                              "shorter than it",
                              i, layer, m->architecture);
+    return FP8Q_OK;
+}
+
+/* Deepstack rows are for a network that was trained with them, and for layers that it has.  */
+static int check_deepstack(const struct fp8q_sample *s, size_t i, const struct fp8q_model *m,
+                           struct fp8q_error *err)
+{
+    for (size_t k = 0; k < FP8Q_MAX_DEEPSTACK; k++) {
+        if (!s->deepstack[k])
+            continue;
+        if (strncmp(m->architecture, "qwen3_vl", 8) != 0 || k >= m->n_layers)
+            return fp8q_fail(err, FP8Q_E_ARG, "inputs",
+                             "sample %zu has deepstack rows for layer %zu, but this is a %s of %u "
+                             "layers",
+                             i, k, m->architecture, m->n_layers);
+        for (size_t t = 0; t < s->n_tokens * m->hidden; t++)
+            if (!isfinite(s->deepstack[k][t]))
+                return fp8q_fail(err, FP8Q_E_ARG, "inputs",
+                                 "sample %zu, token %llu: a deepstack value is NaN or infinite", i,
+                                 (unsigned long long)(t / m->hidden));
+    }
     return FP8Q_OK;
 }
 
@@ -374,6 +414,7 @@ int fp8q_inputs_check(const struct fp8q_inputs *inputs, const struct fp8q_model 
     for (size_t i = 0; i < inputs->n_samples; i++) {
         FP8Q_TRY(check_prefix(&inputs->samples[i], i, model, err));
         FP8Q_TRY(check_sample(&inputs->samples[i], i, model, err));
+        FP8Q_TRY(check_deepstack(&inputs->samples[i], i, model, err));
     }
     return FP8Q_OK;
 }

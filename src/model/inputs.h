@@ -6,7 +6,8 @@
  * In `*.inputs.safetensors`, for samples i = 0, 1, ...: `i.input_ids` I32/I64 [T] or
  * `i.inputs_embeds` BF16/F16/F32 [T,H]; optional `i.position_ids` I32/I64 [T] or [3,T],
  * `i.loss_mask` U8/BOOL [T], `i.labels` I32/I64 [T], `i.modality` U8 [T], `i.prefix_len` I32/I64
- * [1]: so many tokens at the front see one another in both directions (PaliGemma).  Labels and masks are
+ * [1]: so many tokens at the front see one another in both directions (PaliGemma), `i.deepstack.K` BF16/F16/F32
+ * [T,H]: what is added to the hidden state behind layer K (Qwen3-VL; zero rows for text).  Labels and masks are
  * aligned with the tokens: position t predicts label t+1 (by default id t+1) and is scored unless
  * mask t+1 is 0; a negative label has no NLL.
  */
@@ -17,6 +18,8 @@
 
 #define FP8Q_MODALITIES 8 /* 0 text, 1 vision, 2 action or state; the rest is free */
 
+#define FP8Q_MAX_DEEPSTACK 8
+
 /* Tensors of a sample, and their names behind "i.".  */
 enum fp8q_input {
     FP8Q_INPUT_IDS,
@@ -26,6 +29,7 @@ enum fp8q_input {
     FP8Q_INPUT_LABELS,
     FP8Q_INPUT_MODALITY,
     FP8Q_INPUT_PREFIX,
+    FP8Q_INPUT_DEEPSTACK, /* the first of FP8Q_MAX_DEEPSTACK names "deepstack.K" */
     FP8Q_N_INPUTS
 };
 extern const char *const fp8q_input_names[FP8Q_N_INPUTS];
@@ -36,10 +40,11 @@ struct fp8q_sample {
     float *embeds;      /* [n_tokens][hidden], NULL: look the ids up */
     int64_t *positions; /* [position_rows][n_tokens], NULL: 0, 1, ... */
     unsigned position_rows;
-    uint8_t *loss_mask;  /* NULL: all 1 */
-    int64_t *labels;     /* NULL: the ids */
-    uint8_t *modality;   /* NULL: all 0 */
-    uint64_t prefix_len; /* 0: every token sees those before it only */
+    uint8_t *loss_mask;                   /* NULL: all 1 */
+    int64_t *labels;                      /* NULL: the ids */
+    uint8_t *modality;                    /* NULL: all 0 */
+    float *deepstack[FP8Q_MAX_DEEPSTACK]; /* [n_tokens][hidden]; NULL: none */
+    uint64_t prefix_len;                  /* 0: every token sees those before it only */
 };
 
 struct fp8q_inputs {

@@ -42,7 +42,8 @@ static void add_part(struct part *parts, size_t *n, size_t sample, enum fp8q_inp
 /* All tensors of @inputs, sorted by name; free the result.  */
 static struct part *list_parts(const struct fp8q_inputs *inputs, size_t *n_out)
 {
-    struct part *parts = fp8q_array((uint64_t)inputs->n_samples * FP8Q_N_INPUTS, sizeof(*parts));
+    struct part *parts = fp8q_array(
+        (uint64_t)inputs->n_samples * (FP8Q_N_INPUTS + FP8Q_MAX_DEEPSTACK), sizeof(*parts));
 
     size_t n = 0;
     for (size_t i = 0; parts && i < inputs->n_samples; i++) {
@@ -55,6 +56,14 @@ static struct part *list_parts(const struct fp8q_inputs *inputs, size_t *n_out)
                  three ? t : 0);
         add_part(parts, &n, i, FP8Q_INPUT_LOSS_MASK, FP8Q_U8, s->loss_mask, t, 0);
         add_part(parts, &n, i, FP8Q_INPUT_LABELS, FP8Q_I64, s->labels, t, 0);
+        for (size_t k = 0; k < FP8Q_MAX_DEEPSTACK; k++) {
+            size_t before = n;
+            add_part(parts, &n, i, FP8Q_INPUT_DEEPSTACK, FP8Q_F32, s->deepstack[k], t,
+                     inputs->hidden);
+            if (n > before)
+                snprintf(parts[before].name, sizeof(parts[before].name), "%zu.%s.%zu", i,
+                         fp8q_input_names[FP8Q_INPUT_DEEPSTACK], k);
+        }
         if (s->prefix_len)
             add_part(parts, &n, i, FP8Q_INPUT_PREFIX, FP8Q_I64, &s->prefix_len, 1, 0);
         add_part(parts, &n, i, FP8Q_INPUT_MODALITY, FP8Q_U8, s->modality, t, 0);

@@ -143,10 +143,24 @@ static int run_mlp(const struct fp8q_layer *l, struct fp8q_error *err)
     return fp8q_step_add(l, err);
 }
 
+/* Qwen3-VL: what deeper layers of the vision tower saw joins behind the first layers.  */
+static void add_deepstack(const struct fp8q_layer *l)
+{
+    size_t hidden = (size_t)l->branch->model->hidden;
+    for (size_t i = 0; i < l->group->n_samples && l->index < FP8Q_MAX_DEEPSTACK; i++) {
+        const struct fp8q_sample *s = &l->group->samples[i];
+        float *h = l->h + l->group->first[i] * hidden;
+        for (size_t j = 0; s->deepstack[l->index] && j < s->n_tokens * hidden; j++)
+            h[j] += s->deepstack[l->index][j];
+    }
+}
+
 static int run_layer(const struct fp8q_layer *l, struct fp8q_error *err)
 {
     FP8Q_TRY(run_attention(l, err));
-    return run_mlp(l, err);
+    FP8Q_TRY(run_mlp(l, err));
+    add_deepstack(l);
+    return FP8Q_OK;
 }
 
 int fp8q_forward_layer(struct fp8q_forward *fw, const struct fp8q_branch *branch,

@@ -301,6 +301,48 @@ class Wrappers(Case):
         self.wrapped("qwen3-vl-rows", transformers.Qwen3VLForConditionalGeneration, config,
                      positions=lambda n: torch.stack([torch.arange(n), torch.arange(n) // 3, torch.arange(n) % 7]))
 
+    def test_deepstack(self):
+        """Embeddings with images in them, three rows of positions, and rows that join behind layers 0 and 1."""
+        text = SMALL | dict(rope_parameters={"rope_type": "default", "rope_theta": 1e4,
+                                             "mrope_section": [16, 8, 8], "mrope_interleaved": True})
+        config = transformers.Qwen3VLConfig(
+            text_config=text, vision_config=dict(depth=1, hidden_size=64, intermediate_size=64, num_heads=2,
+                                                 out_hidden_size=256, deepstack_visual_indexes=[0]))
+        directory = os.path.join(c.WORK, "wrap-deepstack")
+        config._attn_implementation = "eager"
+        torch.manual_seed(1)
+        model = shaken(transformers.Qwen3VLForConditionalGeneration(config).float().eval(), 3)
+        model.save_pretrained(directory)
+        status, _, err = c.fp8q("quantize", directory, directory + "-q", "-q")
+        self.assertEqual(status, 0, err)
+        generator = torch.Generator().manual_seed(9)
+        n, seen = 60, slice(10, 46)
+        visual = torch.zeros(n, dtype=torch.bool)
+        visual[seen] = True
+        embeds = torch.randn(n, 256, generator=generator)
+        deep = [torch.randn(36, 256, generator=generator) for _ in range(2)]
+        positions = torch.stack([torch.arange(n), torch.arange(n) // 2, torch.arange(n) % 9])
+        labels = torch.randint(0, 300, (n,), generator=generator)
+        tensors = {"0.inputs_embeds": embeds, "0.position_ids": positions, "0.labels": labels,
+                   "0.modality": visual.to(torch.uint8)}
+        for k, rows in enumerate(deep):
+            tensors[f"0.deepstack.{k}"] = torch.zeros(n, 256)
+            tensors[f"0.deepstack.{k}"][seen] = rows
+        inputs = directory + ".inputs.safetensors"
+        save_file(tensors, inputs)
+        with torch.no_grad():
+            hidden = model.model.language_model(inputs_embeds=embeds[None], position_ids=positions[:, None],
+                                                visual_pos_masks=visual[None], deepstack_visual_embeds=deep)[0]
+            p = torch.log_softmax(model.lm_head(hidden)[0].double(), -1)[:-1]
+        nll = -p.gather(1, labels[1:, None]).mean().item()
+        found = self.evaluate(directory, inputs, "--acts", "none")
+        self.assertAlmostEqual(found["samples"][0]["nll_source"], nll, delta=5e-5)
+        again = directory + ".again.inputs.safetensors"
+        status, _, err = c.fp8q("eval", directory, directory + "-q", "--inputs", inputs, "--dump-inputs", again)
+        if status == 0:
+            self.assertAlmostEqual(self.evaluate(directory, again, "--acts", "none")["kld"]["mean"],
+                                   found["kld"]["mean"], delta=1e-12)
+
     def test_mistral3(self):
         config = transformers.Mistral3Config(text_config=SMALL | dict(model_type="mistral", sliding_window=None),
                                              vision_config=VISION | dict(model_type="pixtral", head_dim=32),

@@ -203,7 +203,7 @@ static void broken_inputs_are_refused(void **state)
           {"1.inputs_embeds", FP8Q_F32, {4, 2}, 2, embeds}},
          2,
          "width of the other"},
-        {{{"0.input_ids", FP8Q_I64, {4}, 1, ids}, {"0.deepstack.0", FP8Q_F32, {4, 2}, 2, embeds}},
+        {{{"0.input_ids", FP8Q_I64, {4}, 1, ids}, {"0.deepstack.9", FP8Q_F32, {4, 2}, 2, embeds}},
          2,
          "not computed here"},
         {{{"0.input_ids", FP8Q_I64, {2}, 1, ids}, {"0.prefix_len", FP8Q_I64, {1}, 1, ids + 2}},
