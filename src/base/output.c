@@ -262,6 +262,8 @@ static int finish(struct fp8q_output *out, struct fp8q_error *err)
     keep_attributes(out);
     FP8Q_TRY(fp8q_fsync(out->fd, out->path, err));
     FP8Q_TRY(fp8q_close(&out->fd, out->path, err));
+    if (out->new_only)
+        return fp8q_rename_new(out->fresh, out->path, err);
     if (rename(out->fresh, out->path) == 0)
         return FP8Q_OK;
     if (errno == EBUSY && out->mode) /* the one file is a mount point */

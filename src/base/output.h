@@ -32,7 +32,8 @@ struct fp8q_output {
     char *path;  /* what is written, links resolved */
     char *fresh; /* its random name until it is whole; NULL: written into @path */
     int fd;
-    mode_t mode; /* of the file before, or 0 */
+    bool new_only; /* set it after opening: a file that appears meanwhile is not replaced */
+    mode_t mode;   /* of the file before, or 0 */
     uid_t uid;
     gid_t gid;
 };

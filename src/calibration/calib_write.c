@@ -5,11 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/dir.h"
-#include "base/io.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "calibration/calib.h"
 
 struct writer {
@@ -19,8 +18,7 @@ struct writer {
     uint64_t (*shapes)[3];
     size_t n;
     uint64_t at;
-    int fd;
-    const char *path;
+    struct fp8q_output out;
 };
 
 static void add_tensor(struct writer *w, const struct fp8q_calib_site *s, const char *field,
@@ -69,9 +67,7 @@ static void list_tensors(struct writer *w)
 
 static int put(struct writer *w, const void *data, uint64_t size, struct fp8q_error *err)
 {
-    FP8Q_TRY(fp8q_pwrite(w->fd, data, (size_t)size, w->at, w->path, err));
-    w->at += size;
-    return FP8Q_OK;
+    return fp8q_output_add(&w->out, data, (size_t)size, err);
 }
 
 static int put_header(struct writer *w, struct fp8q_error *err)
@@ -107,7 +103,6 @@ static int put_header(struct writer *w, struct fp8q_error *err)
 
     struct fp8q_text header = {0};
     int status = fp8q_st_emit(w->tensors, w->n, metadata, n, 0, &header, err);
-    w->at = 0;
     if (status == FP8Q_OK)
         status = put(w, header.data, header.len, err);
     fp8q_text_reset(&header);
@@ -149,7 +144,20 @@ static int put_data(struct writer *w, fp8q_calib_get_fn *get, void *ctx, struct 
     return status;
 }
 
-static int write_all(struct writer *w, fp8q_calib_get_fn *get, void *ctx, struct fp8q_error *err)
+/* A FIFO or a device is written into; a file is somebody's.  */
+static int check_new(const char *path, bool overwrite, struct fp8q_error *err)
+{
+    struct stat st;
+    struct fp8q_shown shown;
+    bool there;
+    FP8Q_TRY(fp8q_stat(path, &st, &there, err));
+    if (overwrite || !there || !S_ISREG(st.st_mode))
+        return FP8Q_OK;
+    return fp8q_fail(err, FP8Q_E_ARG, "dst-exists", "%s: exists already", fp8q_show(&shown, path));
+}
+
+static int write_all(struct writer *w, const char *path, bool overwrite, fp8q_calib_get_fn *get,
+                     void *ctx, struct fp8q_error *err)
 {
     size_t most = w->calib->n_sites * (3 + FP8Q_CALIB_N_ARRAYS);
     w->tensors = fp8q_array(most, sizeof(*w->tensors));
@@ -159,34 +167,25 @@ static int write_all(struct writer *w, fp8q_calib_get_fn *get, void *ctx, struct
         return fp8q_fail_nomem(err);
 
     list_tensors(w);
-    FP8Q_TRY(fp8q_create(w->path, &w->fd, err));
+    FP8Q_TRY(fp8q_output_open(path, &w->out, err));
+    w->out.new_only = !overwrite;
     FP8Q_TRY(put_header(w, err));
     FP8Q_TRY(put_data(w, get, ctx, err));
-    return fp8q_fsync(w->fd, w->path, err);
+    return fp8q_output_commit(&w->out, err);
 }
 
 int fp8q_calib_write(const struct fp8q_calib *calib, const char *path, bool overwrite,
                      fp8q_calib_get_fn *get, void *ctx, struct fp8q_error *err)
 {
-    size_t size = strlen(path) + 32;
-    char *partial = malloc(size);
-    if (!partial)
-        return fp8q_fail_nomem(err);
-
-    snprintf(partial, size, "%s.partial-%ld", path, (long)getpid());
-    struct writer w = {.calib = calib, .fd = -1, .path = partial};
-
-    int status = write_all(&w, get, ctx, err);
-    int closed = fp8q_close(&w.fd, partial, status == FP8Q_OK ? err : NULL);
-    status = status == FP8Q_OK ? closed : status;
+    struct writer w = {.calib = calib, .out = {.fd = -1}};
+    int status = check_new(path, overwrite, err);
     if (status == FP8Q_OK)
-        status = overwrite ? fp8q_rename(partial, path, err) : fp8q_rename_new(partial, path, err);
+        status = write_all(&w, path, overwrite, get, ctx, err);
     if (status != FP8Q_OK)
-        fp8q_remove_tree(partial, NULL);
+        fp8q_output_abandon(&w.out);
 
     free(w.tensors);
     free(w.names);
     free(w.shapes);
-    free(partial);
     return status;
 }
