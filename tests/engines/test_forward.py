@@ -232,6 +232,57 @@ class OwnConfig(Case):
         self.assertIn("config-differs", [w["id"] for w in found["warnings"]])
 
 
+class LeftOut(Case):
+    """Keys that config.json may leave out, with the values that transformers' classes give them."""
+
+    def compare(self, model_type, options, key, nested=None):
+        name = f"left-out-{model_type}-{key}"
+        directory, _ = make(name, model_type, options)
+
+        def drop(config):
+            self.assertIn(key, config)
+            del config[key]
+        edit(directory, drop)
+        model = load(directory)
+        ids = samples(options["vocab_size"])
+        inputs = write_inputs(directory + ".inputs.safetensors", ids)
+        status, _, err = c.fp8q("quantize", directory, directory + "-q", "-q")
+        self.assertEqual(status, 0, err)
+        found = self.evaluate(directory, inputs, "--acts", "none")
+        for p, i, sample in zip(log_probs(model, ids), ids, found["samples"]):
+            self.assertAlmostEqual(sample["nll_source"], -p.gather(1, i[1:, None]).mean().item(), delta=5e-5, msg=name)
+
+    def test_keys(self):
+        small = {k: v for k, v in SMALL.items() if k != "head_dim"} | dict(head_dim=64)
+        for model_type, options, keys in (
+                ("llama", small, ["rms_norm_eps", "rope_parameters", "hidden_act", "attention_bias", "mlp_bias", "head_dim"]),
+                ("llama", small | dict(num_key_value_heads=4), ["num_key_value_heads"]),
+                ("mistral", small, ["sliding_window", "rope_parameters"]),
+                ("qwen2", small, ["use_sliding_window", "layer_types"]),
+                ("mixtral", small | dict(num_local_experts=8, rms_norm_eps=1e-5), ["num_local_experts", "rms_norm_eps"]),
+                ("gemma2", small, ["attn_logit_softcapping", "final_logit_softcapping", "layer_types", "sliding_window",
+                                   "query_pre_attn_scalar"]),
+                ("gemma3_text", small | dict(sliding_window=24, num_hidden_layers=7), ["layer_types", "rope_parameters"]),
+                ("smollm3", small | dict(num_hidden_layers=4), ["no_rope_layers", "rope_parameters"]),
+                ("granite", CASES["granite"][1], ["embedding_multiplier", "residual_multiplier", "attention_multiplier"]),
+                ("phi3", CASES["phi3"][1], ["rms_norm_eps"]),
+                ("glm4", small, ["attention_bias", "rms_norm_eps"])):
+            for key in keys:
+                with self.subTest(f"{model_type} {key}"):
+                    self.compare(model_type, options, key)
+
+    def test_tied_or_not(self):
+        for tied in (True, False):
+            directory, model = make(f"left-out-tied-{tied}", "llama", SMALL | dict(tie_word_embeddings=tied))
+            edit(directory, lambda config: config.pop("tie_word_embeddings"))
+            ids = samples(SMALL["vocab_size"])
+            inputs = write_inputs(directory + ".inputs.safetensors", ids)
+            self.assertEqual(c.fp8q("quantize", directory, directory + "-q", "-q")[0], 0)
+            found = self.evaluate(directory, inputs, "--acts", "none")
+            for p, i, sample in zip(log_probs(model, ids), ids, found["samples"]):
+                self.assertAlmostEqual(sample["nll_source"], -p.gather(1, i[1:, None]).mean().item(), delta=5e-5)
+
+
 class Wrappers(Case):
     """The text parts of VLMs, in the layouts that their checkpoints have."""
 
@@ -406,6 +457,10 @@ class Served(Case):
     def test_token(self):
         self.compare("token", lambda n, x: by_token(x), "per token",
                      quantize=("--format", "compressed-tensors", "--scheme", "FP8_DYNAMIC"))
+
+    def test_tensor(self):
+        self.compare("tensor", lambda n, x: by_token(x), "per token",
+                     quantize=("--format", "compressed-tensors", "--scheme", "FP8"))
 
     def test_weights_only(self):
         def no_inputs(directory):

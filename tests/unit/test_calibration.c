@@ -273,6 +273,55 @@ static void merging_adds_up(void **state)
     free(c);
 }
 
+/* Text alone and text with images, in either order: what one lacks counts as nothing.  */
+static void files_of_other_modalities_add_up(void **state)
+{
+    (void)state;
+    struct fp8q_error err = {0};
+    struct fp8q_calib parts[2], sum;
+    char *dir = temp_dir_make(),
+         *paths[3] = {fp8q_join(dir, "a.calib.safetensors"), fp8q_join(dir, "b.calib.safetensors"),
+                      fp8q_join(dir, "c.calib.safetensors")};
+    static const char *const names[] = {"text.inputs.safetensors", "vl.inputs.safetensors"};
+    for (size_t i = 0; i < 2; i++) {
+        struct fp8q_inputs inputs;
+        open_inputs(names[i], &inputs);
+        calibrate("qwen2.5-vl-new", &inputs, 1, NULL, paths[i]);
+        fp8q_inputs_reset(&inputs);
+        assert_ok(fp8q_calib_open(paths[i], &parts[i], &err), &err);
+    }
+
+    for (int swap = 0; swap < 2; swap++) {
+        const char *const order[2] = {paths[swap], paths[1 - swap]};
+        assert_ok(fp8q_calib_merge(order, 2, "now", paths[2], true, &err), &err);
+        assert_ok(fp8q_calib_open(paths[2], &sum, &err), &err);
+        const struct fp8q_calib_site *s = &sum.sites[0], *a = &parts[0].sites[0],
+                                     *b = &parts[1].sites[0];
+        assert_int_equal(a->n_groups, 1);
+        assert_int_equal(b->n_groups, 2);
+        assert_int_equal(s->n_groups, 2);
+        assert_int_equal(s->count[0], a->count[0] + b->count[0]);
+        assert_int_equal(s->count[1], b->count[1]);
+        float *x = malloc(3 * 2 * s->width * sizeof(*x)), *y = x + 2 * s->width,
+              *z = y + 2 * s->width;
+        assert_non_null(x);
+        assert_ok(fp8q_calib_read(&parts[0], a, FP8Q_CALIB_SUMSQ, x, &err), &err);
+        assert_ok(fp8q_calib_read(&parts[1], b, FP8Q_CALIB_SUMSQ, y, &err), &err);
+        assert_ok(fp8q_calib_read(&sum, s, FP8Q_CALIB_SUMSQ, z, &err), &err);
+        for (uint64_t i = 0; i < s->width; i++) {
+            assert_true(z[i] == x[i] + y[i]);
+            assert_true(z[s->width + i] == y[s->width + i]);
+        }
+        free(x);
+        fp8q_calib_close(&sum);
+    }
+    for (size_t i = 0; i < 2; i++)
+        fp8q_calib_close(&parts[i]);
+    temp_dir_remove(dir);
+    for (size_t i = 0; i < 3; i++)
+        free(paths[i]);
+}
+
 static void other_inputs_are_drift(void **state)
 {
     (void)state;
@@ -440,19 +489,26 @@ static void put_key(struct fp8q_text *t, const char *key, uint32_t type)
     put_u32(t, type);
 }
 
+static uint32_t gguf_align = 32; /* other than 32: said by a key */
+static float gguf_count = 10;
+
 static void make_gguf(struct fp8q_text *t)
 {
     static const char *const names[] = {
         "blk.0.attn_q.weight.in_sum2",   "blk.0.attn_q.weight.counts",
         "blk.0.ffn_down.weight.in_sum2", "blk.0.ffn_down.weight.counts",
         "blk.0.ffn_down.weight.in_sum",  "output.weight.in_sum2"};
-    static const float q[4] = {1, 4, 9, 16}, count = 10, down[2] = {2, 3}, sum[2] = {-1, 1};
-    const void *const data[] = {q, &count, down, &count, sum, down};
+    static const float q[4] = {1, 4, 9, 16}, down[2] = {2, 3}, sum[2] = {-1, 1};
+    const void *const data[] = {q, &gguf_count, down, &gguf_count, sum, down};
     const uint64_t sizes[] = {4, 1, 2, 1, 2, 2};
     put(t, "GGUF", 4);
     put_u32(t, 3);
     put_u64(t, 6);
-    put_u64(t, 4);
+    put_u64(t, gguf_align == 32 ? 4 : 5);
+    if (gguf_align != 32) {
+        put_key(t, "general.alignment", 4);
+        put_u32(t, gguf_align);
+    }
     put_key(t, "general.type", 8);
     put_u64(t, 7);
     put(t, "imatrix", 7);
@@ -480,7 +536,7 @@ static void make_gguf(struct fp8q_text *t)
         put_u64(t, at);
         at += 32;
     }
-    while (t->len % 32)
+    while (t->len % gguf_align)
         put(t, "\0", 1);
     for (size_t i = 0; i < 6; i++) {
         char padded[32] = {0};
@@ -508,6 +564,56 @@ static void make_dat(struct fp8q_text *t)
     put_u32(t, 10);
     put_u32(t, 2);
     put(t, down, sizeof(down));
+}
+
+/* The data section begins at a multiple of what the file says; counts of nothing are no evidence. */
+static void alignment_and_counts_of_a_gguf(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t align;
+        float count;
+        enum fp8q_status status;
+        const char *part;
+    } cases[] = {
+        {32, 10, FP8Q_OK, NULL},
+        {64, 10, FP8Q_OK, NULL},
+        {256, 10, FP8Q_OK, NULL},
+        {32, 0, FP8Q_E_EVIDENCE, "zero tokens"},
+        {32, 0.5f, FP8Q_E_EVIDENCE, "zero tokens"},
+        {32, -1, FP8Q_E_FORMAT, "lacks sums or counts"},
+        {32, NAN, FP8Q_E_FORMAT, "lacks sums or counts"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct fp8q_error err = {0};
+        struct fp8q_text t = {0};
+        struct fp8q_calib calib;
+        float values[4];
+        char *dir = temp_dir_make(), *in = fp8q_join(dir, "imatrix"),
+             *out = fp8q_join(dir, "c.safetensors");
+        gguf_align = cases[i].align;
+        gguf_count = cases[i].count;
+        make_gguf(&t);
+        assert_ok(fp8q_write_file(in, t.data, t.len, &err), &err);
+        int status = fp8q_calib_import(in, "now", out, false, &err);
+        if (cases[i].part) {
+            assert_failed(status, cases[i].status, &err, cases[i].part);
+        } else {
+            assert_ok(status, &err);
+            assert_ok(fp8q_calib_open(out, &calib, &err), &err);
+            const struct fp8q_calib_site *s =
+                fp8q_calib_find(&calib, "model.layers.0.self_attn.q_proj");
+            assert_ok(fp8q_calib_read(&calib, s, FP8Q_CALIB_SUMSQ, values, &err), &err);
+            assert_true(values[0] == 1 && values[1] == 4 && values[2] == 9 && values[3] == 16);
+            fp8q_calib_close(&calib);
+        }
+        fp8q_text_reset(&t);
+        temp_dir_remove(dir);
+        free(in);
+        free(out);
+    }
+    gguf_align = 32;
+    gguf_count = 10;
 }
 
 static void importance_matrices_are_read(void **state)
@@ -562,7 +668,9 @@ int main(void)
         cmocka_unit_test(other_inputs_are_drift),
         cmocka_unit_test(inputs_that_the_model_finds_unlikely_are_noise),
         cmocka_unit_test(broken_files_are_refused),
+        cmocka_unit_test(alignment_and_counts_of_a_gguf),
         cmocka_unit_test(importance_matrices_are_read),
+        cmocka_unit_test(files_of_other_modalities_add_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
