@@ -31,8 +31,8 @@
 
 #define GEMMA (FP8Q_NORM_PLUS_ONE | FP8Q_EMBED_BY_WIDTH | FP8Q_ATTENTION_BIAS | FP8Q_TIED)
 #define GLM                                                                                        \
-    (FP8Q_ATTENTION_BIAS | FP8Q_BIAS_NOT_O | FP8Q_FUSED_GATE_UP | FP8Q_ROPE_INTERLEAVED |          \
-     FP8Q_PARTIAL_ROPE)
+    (FP8Q_ATTENTION_BIAS | FP8Q_BIASED | FP8Q_BIAS_NOT_O | FP8Q_FUSED_GATE_UP |                    \
+     FP8Q_ROPE_INTERLEAVED | FP8Q_PARTIAL_ROPE)
 
 static const struct fp8q_architecture architectures[] = {
     {.model_type = "llama", .traits = FP8Q_ATTENTION_BIAS | FP8Q_MLP_BIAS, .norms = PRE_NORMS},
@@ -115,6 +115,8 @@ static const struct fp8q_architecture architectures[] = {
      .activation = FP8Q_GELU_TANH,
      .windows = FP8Q_WINDOW_PATTERN,
      .window = 4096,
+     .pattern = 6,
+     .local_theta = 1e4,
      .qk_norm = FP8Q_QK_NORM_HEAD,
      .n_kv_heads = 4,
      .head_dim = 256,
@@ -133,6 +135,32 @@ static const struct fp8q_architecture architectures[] = {
      .qk_norm = FP8Q_QK_NORM_WHOLE,
      .norm_eps = 1e-5,
      .norms = POST_NORMS},
+    {.model_type = "olmo3",
+     .traits = FP8Q_ATTENTION_BIAS | FP8Q_ROPE_LOCAL,
+     .windows = FP8Q_WINDOW_PATTERN,
+     .window = 4096,
+     .pattern = 4,
+     .qk_norm = FP8Q_QK_NORM_WHOLE,
+     .norm_eps = 1e-5,
+     .theta = 5e5,
+     .norms = POST_NORMS},
+    {.model_type = "ministral",
+     .windows = FP8Q_WINDOW_TYPES,
+     .window = 4096,
+     .n_kv_heads = 8,
+     .norms = PRE_NORMS},
+    {.model_type = "seed_oss",
+     .traits = FP8Q_ATTENTION_BIAS | FP8Q_BIASED | FP8Q_OUT_BIAS | FP8Q_MLP_BIAS,
+     .n_kv_heads = 8,
+     .head_dim = 128,
+     .norms = PRE_NORMS},
+    {.model_type = "ernie4_5",
+     .traits = FP8Q_USE_BIAS | FP8Q_ROPE_INTERLEAVED | FP8Q_TIED,
+     .n_kv_heads = 2,
+     .head_dim = 128,
+     .norm_eps = 1e-5,
+     .theta = 5e5,
+     .norms = PRE_NORMS},
     {.model_type = "smollm3",
      .traits = FP8Q_ATTENTION_BIAS | FP8Q_MLP_BIAS | FP8Q_NO_ROPE_LAYERS | FP8Q_TIED,
      .n_kv_heads = 4,

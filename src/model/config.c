@@ -120,7 +120,8 @@ static void read_biases(struct fp8q_model *m, const struct fp8q_architecture *a,
 {
     bool attention =
         (a->traits & FP8Q_ATTENTION_BIAS) &&
-        fp8q_json_bool(fp8q_json_get(config, "attention_bias"), (a->traits & FP8Q_BIAS_NOT_O) != 0);
+        fp8q_json_bool(fp8q_json_get(config, "attention_bias"), (a->traits & FP8Q_BIASED) != 0);
+    bool out = attention && !(a->traits & FP8Q_BIAS_NOT_O);
     bool mlp =
         (a->traits & FP8Q_MLP_BIAS) && fp8q_json_bool(fp8q_json_get(config, "mlp_bias"), false);
     bool qkv =
@@ -128,9 +129,16 @@ static void read_biases(struct fp8q_model *m, const struct fp8q_architecture *a,
 
     for (int i = FP8Q_Q_PROJ; i <= FP8Q_V_PROJ; i++)
         m->bias[i] = attention || qkv;
-    m->bias[FP8Q_O_PROJ] = attention && !(a->traits & FP8Q_BIAS_NOT_O);
+    if (a->traits & FP8Q_OUT_BIAS)
+        out = fp8q_json_bool(fp8q_json_get(config, "attention_out_bias"), false);
+    m->bias[FP8Q_O_PROJ] = out;
     for (int i = FP8Q_GATE_PROJ; i <= FP8Q_DOWN_PROJ; i++)
         m->bias[i] = mlp;
+
+    bool all =
+        (a->traits & FP8Q_USE_BIAS) && fp8q_json_bool(fp8q_json_get(config, "use_bias"), false);
+    for (int i = 0; i < FP8Q_N_LINEARS && all; i++)
+        m->bias[i] = true;
 }
 
 /* ---- factors ------------------------------------------------------------------------------- */
@@ -193,6 +201,7 @@ static bool has_window(const struct windows *w, uint32_t layer)
     case FP8Q_WINDOW_NEVER:
         break;
     case FP8Q_WINDOW_ALL:
+    case FP8Q_WINDOW_TYPES:
         return true;
     case FP8Q_WINDOW_FLAG_ALL:
         return w->flag;
@@ -217,6 +226,7 @@ static bool has_types(const struct windows *w)
         return w->flag;
     case FP8Q_WINDOW_EVEN:
     case FP8Q_WINDOW_PATTERN:
+    case FP8Q_WINDOW_TYPES:
         return true;
     default:
         return false;
@@ -228,7 +238,7 @@ static int read_windows(struct fp8q_model *m, const struct fp8q_architecture *a,
                         const struct fp8q_json *config, struct fp8q_error *err)
 {
     const struct fp8q_json *value = fp8q_json_get(config, "sliding_window");
-    struct windows w = {.arch = a, .bound = 28, .pattern = 6};
+    struct windows w = {.arch = a, .bound = 28};
     uint64_t window = value ? 0 : a->window;
     if (value && !fp8q_json_is_null(value) && !fp8q_json_uint(value, &window))
         return fp8q_fail(err, FP8Q_E_FORMAT, "config",
@@ -245,7 +255,7 @@ static int read_windows(struct fp8q_model *m, const struct fp8q_architecture *a,
     fp8q_json_uint(fp8q_json_get(config, "max_window_layers"), &w.bound);
     if (!fp8q_json_uint(fp8q_json_get(config, "sliding_window_pattern"), &w.pattern) ||
         w.pattern == 0)
-        w.pattern = 6;
+        w.pattern = a->pattern;
 
     const struct fp8q_json *types = fp8q_json_get(config, "layer_types");
     bool by_type = has_types(&w) && fp8q_json_is_array(types);
@@ -285,10 +295,12 @@ static int read_ropes(struct fp8q_model *m, const struct fp8q_architecture *a,
     if (!(a->traits & FP8Q_ROPE_LOCAL))
         return FP8Q_OK;
 
-    /* Windowed layers of Gemma 3: a base of their own, and never scaled.  */
+    /* Windowed layers: perhaps a base of their own, and never scaled.  */
     how.layer_type = "sliding_attention";
-    how.theta = 1e4;
-    how.theta_key = "rope_local_base_freq";
+    if (a->local_theta > 0) {
+        how.theta = a->local_theta;
+        how.theta_key = "rope_local_base_freq";
+    }
     how.unscaled = true;
     return fp8q_rope_read(&m->ropes[1], config, &how, err);
 }

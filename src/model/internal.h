@@ -29,17 +29,21 @@ enum fp8q_trait {
     FP8Q_NO_ROPE_LAYERS = 1 << 15,
     FP8Q_TIED = 1 << 16,         /* when the config does not say */
     FP8Q_PARTIAL_ROPE = 1 << 17, /* `partial_rotary_factor` */
+    FP8Q_BIASED = 1 << 18,       /* `attention_bias` is true where the config is silent */
+    FP8Q_OUT_BIAS = 1 << 19,     /* `attention_out_bias` for o */
+    FP8Q_USE_BIAS = 1 << 20,     /* `use_bias`: all seven */
 };
 
 /* Which layers have a sliding window where `layer_types` does not say.  */
 enum fp8q_windows {
     FP8Q_WINDOW_NEVER,
     FP8Q_WINDOW_ALL,       /* all, if the config has one */
+    FP8Q_WINDOW_TYPES,     /* the same, but `layer_types` is asked */
     FP8Q_WINDOW_FLAG_ALL,  /* all, with `use_sliding_window` */
     FP8Q_WINDOW_FROM,      /* with `use_sliding_window`, from `max_window_layers` on */
     FP8Q_WINDOW_EVEN,      /* 0, 2, 4, ... */
     FP8Q_WINDOW_FLAG_EVEN, /* the same with `use_sliding_window`, below `max_window_layers` */
-    FP8Q_WINDOW_PATTERN    /* all but every sixth (`sliding_window_pattern`) */
+    FP8Q_WINDOW_PATTERN    /* all but every n-th (`sliding_window_pattern`) */
 };
 
 struct fp8q_architecture {
@@ -53,6 +57,8 @@ struct fp8q_architecture {
     double norm_eps, theta, partial; /* when the config leaves them out; 0: 1e-6, 1e4, 1 */
     uint64_t n_kv_heads, head_dim;   /* same; 0: n_heads, hidden / n_heads */
     uint64_t window;                 /* same; 0: none */
+    uint64_t pattern;                /* with FP8Q_WINDOW_PATTERN, same */
+    double local_theta; /* with FP8Q_ROPE_LOCAL: of `rope_local_base_freq`; 0: @theta */
 };
 #define FP8Q_MOE_QWEN "qwen"
 #define FP8Q_MOE_MIXTRAL "mixtral"
