@@ -491,10 +491,10 @@ class Served(Case):
         def prepare(directory):
             file = os.path.join(directory, c.SIDECAR)
             with safe_open(file, "pt") as f:
-                metadata, tensors = f.metadata(), {k: f.get_tensor(k) for k in f.keys()}
+                tensors = {k: f.get_tensor(k) for k in f.keys()}
             linears = [key[:-len(".weight_scale_inv")] for key in tensors]
             scales = {n + ".input_scale": torch.tensor([scale_of(n)]) for n in linears}
-            save_file(tensors | scales, file, metadata=metadata)
+            save_file(tensors | scales, file, metadata={"format": "pt"})  # another tool's: no manifest
             edit_json(os.path.join(directory, c.INDEX),
                       lambda index: index["weight_map"].update(dict.fromkeys(scales, c.SIDECAR)))
             edit(directory, lambda config: config["quantization_config"].update(activation_scheme="static"))
