@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "kernel/gemm.h"
+#include "base/cpus.h"
 #include "base/pool.h"
 
 #define STRIPE 128

@@ -163,6 +163,21 @@ int fp8q_pwrite(int fd, const void *buf, size_t len, uint64_t offset, const char
     return FP8Q_OK;
 }
 
+bool fp8q_read_line(const char *path, char *buf, size_t cap)
+{
+    int fd = fp8q_open_retry(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+    if (fd < 0)
+        return false;
+
+    ssize_t n = pread(fd, buf, cap - 1, 0);
+    close(fd);
+    if (n < 0)
+        return false;
+    buf[n] = '\0';
+    buf[strcspn(buf, "\n")] = '\0';
+    return true;
+}
+
 int fp8q_fsync(int fd, const char *path, struct fp8q_error *err)
 {
     struct fp8q_shown shown;

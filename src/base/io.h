@@ -28,6 +28,9 @@ int fp8q_pread(int fd, void *buf, size_t len, uint64_t offset, const char *path,
                struct fp8q_error *err);
 int fp8q_pwrite(int fd, const void *buf, size_t len, uint64_t offset, const char *path,
                 struct fp8q_error *err);
+/* First line, without its end, of a file that the kernel makes up and gives no size (/proc, /sys);
+ * cut at @cap - 1 bytes.  False if it cannot be read.  */
+bool fp8q_read_line(const char *path, char *buf, size_t cap);
 int fp8q_fsync(int fd, const char *path, struct fp8q_error *err);
 /* Closes and reports a failed close; always sets *@fd to -1.  A *@fd of -1 is fine.  */
 int fp8q_close(int *fd, const char *path, struct fp8q_error *err);

@@ -5,7 +5,6 @@
 #include "base/pool.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 
 #include "base/float_env.h"
@@ -99,13 +98,4 @@ int fp8q_pool_run(const struct fp8q_watch *watch, unsigned n_threads, uint64_t n
     if (pool.status != FP8Q_OK && err)
         *err = pool.error;
     return pool.status;
-}
-
-unsigned fp8q_cpu_count(void)
-{
-    cpu_set_t set;
-
-    if (sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0)
-        return (unsigned)CPU_COUNT(&set);
-    return 1;
 }

@@ -12,6 +12,7 @@
 
 #include "base/dir.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "format/names.h"
 
 const char *const fp8q_calib_array_names[FP8Q_CALIB_N_ARRAYS] = {"sum", "sumsq", "absmax", "hblk",
@@ -168,7 +169,7 @@ static int read_meta(struct fp8q_calib *c, struct fp8q_error *err)
     m->nll_tokens = count_meta(h, "nll_tokens");
     m->vocab = count_meta(h, "vocab");
     copy_meta(h, "nll_sum", number, sizeof(number));
-    m->nll_sum = strtod(number, NULL);
+    m->nll_sum = fp8q_number_parse(number, NULL);
     return FP8Q_OK;
 }
 

@@ -9,6 +9,7 @@
 #include "base/dir.h"
 #include "base/mem.h"
 #include "base/output.h"
+#include "base/number.h"
 #include "calibration/calib.h"
 
 struct writer {
@@ -74,7 +75,7 @@ static int put_header(struct writer *w, struct fp8q_error *err)
 {
     const struct fp8q_calib_meta *m = &w->calib->meta;
     char n_samples[32], n_tokens[32], nll_sum[32], nll_tokens[32], vocab[32];
-    snprintf(nll_sum, sizeof(nll_sum), "%.9g", m->nll_sum);
+    fp8q_number_print(nll_sum, sizeof(nll_sum), 9, m->nll_sum);
     snprintf(nll_tokens, sizeof(nll_tokens), "%llu", (unsigned long long)m->nll_tokens);
     snprintf(vocab, sizeof(vocab), "%llu", (unsigned long long)m->vocab);
     snprintf(n_samples, sizeof(n_samples), "%llu", (unsigned long long)m->n_samples);

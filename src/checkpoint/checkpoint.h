@@ -75,7 +75,7 @@ struct fp8q_ckpt {
  *
  * Warnings, at most one of each kind but for files: "index-total-size", "index-no-metadata",
  * "unindexed-tensor" (carried along, as loaders do), "tensor-in-two-shards", "shard-alias",
- * "unindexed-file", "index-beside-model", "no-tensors".
+ * "unindexed-file", "index-beside-model", "foreign-scales", "no-tensors".
  * On failure *@ckpt_out is NULL; else free with fp8q_ckpt_close().  */
 int fp8q_ckpt_open(const char *path, struct fp8q_ckpt **ckpt_out, struct fp8q_warnings *warnings,
                    struct fp8q_error *err);

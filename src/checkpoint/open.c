@@ -406,6 +406,28 @@ static int add_sidecar(struct fp8q_opening *o, const char *name)
     return status;
 }
 
+/* A name proves nothing: NAME.scales.safetensors may be anybody's.  What fp8q wrote says so.  */
+static int drop_foreign_sidecar(struct fp8q_opening *o)
+{
+    struct fp8q_ckpt *ckpt = o->ckpt;
+    struct fp8q_shown name;
+    if (ckpt->n_shards < 2)
+        return FP8Q_OK;
+
+    struct fp8q_shard *sidecar = &ckpt->shards[1];
+    for (size_t i = 0; i < sidecar->header.n_metadata; i++)
+        if (strcmp(sidecar->header.metadata[i].key, FP8Q_SIDECAR_VERSION_KEY) == 0)
+            return FP8Q_OK;
+
+    int status = fp8q_warn(o->warnings, o->err, "foreign-scales",
+                           "%s is not read: it is no scale sidecar of fp8q",
+                           fp8q_show(&name, sidecar->name));
+    ckpt->n_tensors -= sidecar->header.n_tensors;
+    fp8q_shard_free(sidecar);
+    ckpt->n_shards--;
+    return status;
+}
+
 static int open_file(struct fp8q_opening *o)
 {
     const char *path = o->ckpt->path, *name = fp8q_basename(path);
@@ -426,6 +448,7 @@ static int open_file(struct fp8q_opening *o)
 
     FP8Q_TRY(add_sidecar(o, name));
     FP8Q_TRY(read_headers(o));
+    FP8Q_TRY(drop_foreign_sidecar(o));
     FP8Q_TRY(build_table(o));
 
     for (size_t i = 1; i < o->ckpt->n_tensors; i++)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "format/lex.h"
 
 enum { MAX_DEPTH = 128, CJSON_NUMBER = 63 };
@@ -136,9 +137,12 @@ int fp8q_json_parse(const char *text, size_t len, unsigned flags, const char *wh
 
     *json_out = NULL;
     FP8Q_TRY(fp8q_json_check(text, len, flags, what, err));
+    /* cJSON looks for the decimal point of the locale.  */
+    locale_t before = fp8q_c_locale_enter();
     copy_for_cjson(text, len, &copy);
     if (!copy.failed)
         *json_out = (struct fp8q_json *)cJSON_ParseWithLength(copy.data, copy.len);
+    fp8q_c_locale_leave(before);
     fp8q_text_reset(&copy);
 
     /* The gate has passed, so only memory can have failed.  */

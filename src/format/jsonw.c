@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * jsonw.c - the JSON writer.  Numbers do not depend on the locale: the program never sets one.
+ * jsonw.c - the JSON writer.
  */
 #include "format/jsonw.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "base/number.h"
 
 static void new_line(struct fp8q_jsonw *w)
 {
@@ -80,8 +80,8 @@ void fp8q_jsonw_number(struct fp8q_jsonw *w, const char *key, double value)
 
     /* The shortest text that reads back to the same number.  */
     for (int precision = 6; precision <= 17; precision++) {
-        snprintf(digits, sizeof(digits), "%.*g", precision, value);
-        if (strtod(digits, NULL) == value)
+        fp8q_number_print(digits, sizeof(digits), precision, value);
+        if (fp8q_number_parse(digits, NULL) == value)
             break;
     }
 

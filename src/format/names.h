@@ -22,6 +22,9 @@
 #define FP8Q_SCALES_ENDING ".scales.safetensors"
 #define FP8Q_MANIFEST_ENDING ".fp8q-manifest.json"
 
+/* In the metadata of every sidecar that fp8q writes.  */
+#define FP8Q_SIDECAR_VERSION_KEY "fp8q.sidecar_version"
+
 /* Length of the path of a weights file without ".safetensors"; all of it if it ends otherwise.  */
 size_t fp8q_weights_stem(const char *path);
 /* A sidecar by its name alone: NAME.scales.safetensors.  */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/number.h"
 #include "gate/internal.h"
 
 uint64_t fp8q_task_hash(uint64_t hash, const char *text)
@@ -36,7 +37,7 @@ const char *fp8q_task_id(const struct fp8q_json *value, char *buf)
     double number = fp8q_json_number(value, (double)NAN);
     if (text || isnan(number))
         return text;
-    snprintf(buf, 32, "%.17g", number);
+    fp8q_number_print(buf, 32, 17, number);
     return buf;
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "gate/internal.h"
+#include "base/number.h"
 
 /* ---- LeRobot ------------------------------------------------------------------------------- */
 
@@ -128,7 +129,7 @@ static bool parse_score(const char *text, double *out)
             *out = strcmp(text, words[i][0]) == 0;
             return true;
         }
-    *out = strtod(text, &end);
+    *out = fp8q_number_parse(text, &end);
     return *text && !*end && isfinite(*out);
 }
 

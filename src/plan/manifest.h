@@ -11,10 +11,11 @@
 #ifndef FP8Q_MANIFEST_H
 #define FP8Q_MANIFEST_H
 
+#include "format/names.h"
 #include "plan/request.h"
 #include "plan/plan.h"
 
-#define FP8Q_KEY_VERSION "fp8q.sidecar_version"
+#define FP8Q_KEY_VERSION FP8Q_SIDECAR_VERSION_KEY
 #define FP8Q_KEY_MANIFEST "fp8q.manifest"
 #define FP8Q_KEY_MANIFEST_CRC "fp8q.manifest_crc32"
 #define FP8Q_KEY_HEADER_CRC "fp8q.header_crc32"

@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
+#include "base/cpus.h"
 #include "base/pool.h"
 
 enum { N_TASKS = 500 };

@@ -11,6 +11,8 @@
 
 #include "checkpoint/checkpoint.h"
 #include "format/index.h"
+#include "format/names.h"
+#include "support/maker.h"
 #include "base/copy.h"
 #include "base/file.h"
 #include "base/io.h"
@@ -632,9 +634,49 @@ static void a_changed_source_is_noticed(void **state)
     temp_dir_remove(dir);
 }
 
+/* A scale sidecar is known by its metadata; anything else under its name is left alone.  */
+static void a_foreign_sidecar_is_no_part(void **state)
+{
+    (void)state;
+    static const struct fp8q_st_pair ours[] = {{FP8Q_SIDECAR_VERSION_KEY, "1.0",
+                                                sizeof(FP8Q_SIDECAR_VERSION_KEY) - 1, 3}},
+                                     other[] = {{"format", "pt", 6, 2}};
+    static const struct {
+        const struct fp8q_st_pair *metadata;
+        size_t n_shards;
+    } cases[] = {{ours, 2}, {other, 1}};
+    static const uint64_t shape[] = {1};
+    static const float one = 1;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct fp8q_error err = {0};
+        struct fp8q_warnings warnings = {0};
+        struct fp8q_ckpt *ckpt;
+        struct maker m = {0}, s = {.metadata = cases[i].metadata, .n_metadata = 1};
+        char *dir = temp_dir_make(), *path = fp8q_join(dir, "a.safetensors");
+        char *scales = fp8q_join(dir, "a.scales.safetensors");
+        maker_add(&m, "x.weight", FP8Q_F32, 1, shape, 0)->data = &one;
+        maker_add(&s, "y.weight_scale", FP8Q_F32, 1, shape, 0)->data = &one;
+        maker_write_shard(&m, 0, path);
+        maker_write_shard(&s, 0, scales);
+        assert_ok(fp8q_ckpt_open(path, &ckpt, &warnings, &err), &err);
+        assert_int_equal(ckpt->n_shards, cases[i].n_shards);
+        assert_int_equal(ckpt->n_tensors, cases[i].n_shards);
+        assert_int_equal(has_warning(&warnings, "foreign-scales"), cases[i].n_shards == 1);
+        fp8q_ckpt_close(ckpt);
+        fp8q_warnings_reset(&warnings);
+        maker_free(&m);
+        maker_free(&s);
+        free(path);
+        free(scales);
+        temp_dir_remove(dir);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_foreign_sidecar_is_no_part),
         cmocka_unit_test(index_corpus_gets_its_verdicts),
         cmocka_unit_test(real_indexes_are_read_or_refused_cleanly),
         cmocka_unit_test(shard_names_are_safe_paths),
