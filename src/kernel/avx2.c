@@ -454,8 +454,8 @@ FP8Q_INSTANCES(F32, f32)
 FP8Q_ENCODE_ROWS(f16, 2)
 FP8Q_ENCODE_ROWS(f32, 4)
 
-static void encode_rows_bf16(uint8_t *dst, const void *src, size_t n_rows, size_t n, size_t step,
-                             float scale)
+static FP8Q_NOINLINE void encode_rows_here(uint8_t *dst, const void *src, size_t n_rows, size_t n,
+                                           size_t step, float scale)
 {
     enum { WORTH_IT = 1024 }; /* elements: finding the steps takes as long as 300 of them */
     struct bf16_steps steps;
@@ -468,6 +468,15 @@ static void encode_rows_bf16(uint8_t *dst, const void *src, size_t n_rows, size_
         if (done < n)
             encode_bf16(codes + done, row + 2 * done, n - done, scale);
     }
+}
+
+static void encode_rows_bf16(uint8_t *dst, const void *src, size_t n_rows, size_t n, size_t step,
+                             float scale)
+{
+    uint64_t mode = fp8q_float_env_enter();
+
+    encode_rows_here(dst, src, n_rows, n, step, scale);
+    fp8q_float_env_leave(mode);
 }
 
 /* ---- amax of a block ---------------------------------------------------------------------------

@@ -13,7 +13,7 @@
 #include "kernel/block.h"
 #include "kernel/gemm.h"
 
-enum { N = 261 }; /* full vectors and a rest, whatever the vector */
+enum { N = 261, ROWS = 8 }; /* full vectors and a rest, whatever the vector */
 
 #if defined(__SSE__)
 
@@ -68,14 +68,14 @@ static void set_mode(unsigned mode)
 #endif
 
 /* Values over all exponents, a third of them subnormal; in each of the three formats.  */
-static uint32_t values[FP8Q_N_FLOATS][N];
+static uint32_t values[FP8Q_N_FLOATS][ROWS * N];
 static uint8_t codes[N];
 
 static void make_values(void)
 {
     uint64_t seed = 7;
 
-    for (size_t i = 0; i < N; i++) {
+    for (size_t i = 0; i < ROWS * N; i++) {
         uint32_t bits = (uint32_t)random_u64(&seed);
         uint32_t f32 = i % 3 ? bits : bits & 0x807FFFFF;
         if ((f32 & 0x7F800000) == 0x7F800000)
@@ -84,13 +84,15 @@ static void make_values(void)
         values[FP8Q_FLOAT_F32][i] = f32;
         memcpy((char *)values[FP8Q_FLOAT_BF16] + 2 * i, &bf16, 2);
         memcpy((char *)values[FP8Q_FLOAT_F16] + 2 * i, &f16, 2);
-        codes[i] = (uint8_t)(i % 127 | (bits & 0x80));
+        codes[i % N] = (uint8_t)(i % N % 127 | (bits & 0x80));
     }
 }
 
 /* Everything that a kernel computes, for scales from the smallest on.  */
 struct results {
     uint8_t encoded[FP8Q_N_FLOATS][3][N];
+    uint8_t block[FP8Q_N_FLOATS][3][ROWS * N];
+    uint32_t block_amax[FP8Q_N_FLOATS];
     char decoded[FP8Q_N_FLOATS][3][4 * N];
     float wide[FP8Q_N_FLOATS][N];
     uint32_t amax[FP8Q_N_FLOATS];
@@ -107,8 +109,10 @@ static void compute(const struct fp8q_kernel *k, struct results *r)
     for (int f = 0; f < FP8Q_N_FLOATS; f++) {
         k->to_f32[f](r->wide[f], values[f], N);
         r->amax[f] = k->amax_bits[f](values[f], N);
+        r->block_amax[f] = k->amax_rows[f](values[f], ROWS, N, N);
         for (int s = 0; s < 3; s++) {
             k->encode[f](r->encoded[f][s], values[f], N, scales[s]);
+            k->encode_rows[f](r->block[f][s], values[f], ROWS, N, N, scales[s]);
             k->decode[f](r->decoded[f][s], codes, N, scales[s]);
             r->broken[f][s] = k->check[f](values[f], codes, N, scales[s], 1, &r->sums[f][s]);
         }
