@@ -5,6 +5,8 @@
 #ifndef FP8Q_TEXT_H
 #define FP8Q_TEXT_H
 
+#include <locale.h>
+
 #include "base/error.h"
 
 bool fp8q_starts_with(const char *text, const char *start);
@@ -29,5 +31,15 @@ void fp8q_text_printf(struct fp8q_text *t, const char *fmt, ...) FP8Q_PRINTF(2, 
 void fp8q_text_json_string(struct fp8q_text *t, const char *s, size_t len);
 int fp8q_text_status(const struct fp8q_text *t, struct fp8q_error *err);
 void fp8q_text_reset(struct fp8q_text *t);
+
+/* ---- numbers, with a point whatever the locale of the host program ---------------------------- */
+
+/* Puts this thread into the C locale until the other one is called with what this one gave.  */
+locale_t fp8q_c_locale_enter(void);
+void fp8q_c_locale_leave(locale_t before);
+
+/* strtod() and "%.*g" of the C locale.  */
+double fp8q_number_parse(const char *text, char **end_out);
+void fp8q_number_print(char *buf, size_t cap, int precision, double value);
 
 #endif

@@ -12,7 +12,7 @@
 
 #include "base/dir.h"
 #include "base/mem.h"
-#include "base/number.h"
+#include "base/text.h"
 #include "format/names.h"
 
 const char *const fp8q_calib_array_names[FP8Q_CALIB_N_ARRAYS] = {"sum", "sumsq", "absmax", "hblk",

@@ -9,7 +9,7 @@
 #include "base/dir.h"
 #include "base/mem.h"
 #include "base/output.h"
-#include "base/number.h"
+#include "base/text.h"
 #include "calibration/calib.h"
 
 struct writer {

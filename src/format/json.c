@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/number.h"
+#include "base/text.h"
 #include "format/lex.h"
 
 enum { MAX_DEPTH = 128, CJSON_NUMBER = 63 };

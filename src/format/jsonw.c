@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/number.h"
+#include "base/text.h"
 
 static void new_line(struct fp8q_jsonw *w)
 {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/number.h"
+#include "base/text.h"
 #include "gate/internal.h"
 
 uint64_t fp8q_task_hash(uint64_t hash, const char *text)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "gate/internal.h"
-#include "base/number.h"
+#include "base/text.h"
 
 /* ---- LeRobot ------------------------------------------------------------------------------- */
 

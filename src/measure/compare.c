@@ -17,6 +17,8 @@
 #include "base/mem.h"
 #include "format/names.h"
 #include "base/pool.h"
+#include "checkpoint/packed.h"
+#include "checkpoint/scales.h"
 
 #define BATCH_BYTES (256u << 20) /* a batch ends once it has this much */
 
@@ -379,13 +381,31 @@ static int start(struct compare_run *run, struct fp8q_error *err)
     return run_batches(run, err);
 }
 
+/* What is compared is the weights themselves; those of FP8 are rounded already, and their bytes are
+ * no values.  */
+static int refuse_quantized(const struct fp8q_ckpt *ckpt, struct fp8q_error *err)
+{
+    struct fp8q_shown path, name;
+
+    FP8Q_TRY(fp8q_refuse_packed(ckpt, err));
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (fp8q_is_fp8(ckpt->tensors[i].dtype) && ckpt->tensors[i].ndim >= 2)
+            return fp8q_fail(err, FP8Q_E_ARG, "already-quantized",
+                             "%s: \"%s\" is FP8 already; compare the checkpoint that it was made "
+                             "from, or what `fp8q dequantize` gives",
+                             fp8q_show(&path, ckpt->path), fp8q_show(&name, ckpt->tensors[i].name));
+    return FP8Q_OK;
+}
+
 int fp8q_compare(const struct fp8q_ckpt *ckpt, const struct fp8q_compare_options *options,
                  struct fp8q_compare *result_out, struct fp8q_error *err)
 {
     *result_out = (struct fp8q_compare){0};
     struct compare_run run = {.ckpt = ckpt, .options = options, .result = result_out};
 
-    int status = start(&run, err);
+    int status = refuse_quantized(ckpt, err);
+    if (status == FP8Q_OK)
+        status = start(&run, err);
     for (size_t i = 0; run.fds && i < ckpt->n_shards; i++)
         if (run.fds[i] >= 0)
             fp8q_close(&run.fds[i], ckpt->shards[i].path, NULL);

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "model/internal.h"
 #include "select/families.h"
+#include "checkpoint/packed.h"
 
 /* ---- tensors ------------------------------------------------------------------------------- */
 
@@ -294,7 +295,9 @@ int fp8q_model_open(const struct fp8q_ckpt *ckpt, struct fp8q_model *model_out,
                     struct fp8q_error *err)
 {
     *model_out = (struct fp8q_model){.ckpt = ckpt};
-    int status = describe(model_out, err);
+    int status = fp8q_refuse_packed(ckpt, err);
+    if (status == FP8Q_OK)
+        status = describe(model_out, err);
     if (status != FP8Q_OK)
         fp8q_model_reset(model_out);
     return status;

@@ -8,6 +8,7 @@
 #include "plan/internal.h"
 #include "select/select.h"
 #include "checkpoint/scales.h"
+#include "checkpoint/packed.h"
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
@@ -99,6 +100,7 @@ int fp8q_plan_create(const struct fp8q_ckpt *ckpt, const struct fp8q_plan_option
                      struct fp8q_error *err)
 {
     *plan_out = NULL;
+    FP8Q_TRY(fp8q_refuse_packed(ckpt, err));
     struct fp8q_plan *plan = calloc(1, sizeof(*plan));
     if (!plan)
         return fp8q_fail_nomem(err);

@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "format/names.h"
+#include "checkpoint/packed.h"
 #include "checkpoint/weights.h"
 #include "select/pattern.h"
 #include "select/quantized.h"

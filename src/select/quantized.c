@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "checkpoint/packed.h"
 #include "checkpoint/scales.h"
 #include "format/names.h"
 
@@ -33,78 +34,6 @@ const struct fp8q_tensor *fp8q_stale_owner(const struct fp8q_ckpt *ckpt, const c
     }
 
     return NULL;
-}
-
-/* ---- packed formats -------------------------------------------------------------------------- */
-
-/* First tensor with this ending, and of this type if it is a type.  */
-static const struct fp8q_tensor *find_ending(const struct fp8q_ckpt *ckpt, const char *ending)
-{
-    for (size_t i = 0; i < ckpt->n_tensors; i++)
-        if (fp8q_stem_len(ckpt->tensors[i].name, ending))
-            return &ckpt->tensors[i];
-
-    return NULL;
-}
-
-static const struct fp8q_tensor *find_blocks(const struct fp8q_ckpt *ckpt)
-{
-    for (size_t i = 0; i < ckpt->n_tensors; i++)
-        if (ckpt->tensors[i].dtype == FP8Q_U8 && fp8q_stem_len(ckpt->tensors[i].name, "_blocks"))
-            return &ckpt->tensors[i];
-
-    return NULL;
-}
-
-/* Integers in place of a weight's values: FP4 or INT4 packed in bytes, INT8.  */
-static const struct fp8q_tensor *find_integer_weight(const struct fp8q_ckpt *ckpt)
-{
-    for (size_t i = 0; i < ckpt->n_tensors; i++) {
-        const struct fp8q_tensor *owner = fp8q_stale_owner(ckpt, ckpt->tensors[i].name);
-        bool is_integer = owner && (owner->dtype == FP8Q_I8 || owner->dtype == FP8Q_U8 ||
-                                    owner->dtype == FP8Q_I32 || owner->dtype == FP8Q_F4);
-        if (is_integer && owner->ndim >= 2)
-            return owner;
-    }
-
-    return NULL;
-}
-
-const char *fp8q_packed_format(const struct fp8q_ckpt *ckpt, const char **tensor_out)
-{
-    /* The first row with its mark decides.  @also: a second mark that the format needs.  */
-    static const struct {
-        const char *ending, *also, *name;
-    } kinds[] = {{".qweight", ".g_idx", "GPTQ (packed integers)"},
-                 {".qweight", NULL, "AWQ (packed integers)"},
-                 {".weight_scale_2", NULL, "NVFP4 (packed 4-bit floats, scales of 16 in E4M3)"},
-                 {"__nf4", NULL, "bitsandbytes NF4"},
-                 {"__fp4", NULL, "bitsandbytes 4-bit"},
-                 {".absmax", NULL, "bitsandbytes 4-bit"},
-                 {".SCB", NULL, "bitsandbytes INT8"},
-                 {".weight_packed", NULL, "compressed-tensors (packed)"}};
-    const struct fp8q_json *q = fp8q_json_get(ckpt->config, "quantization_config");
-    const char *method = fp8q_json_string(fp8q_json_get(q, "quant_method"), "");
-    const struct fp8q_tensor *t;
-
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
-        t = find_ending(ckpt, kinds[i].ending);
-        bool is_it = t && (!kinds[i].also || find_ending(ckpt, kinds[i].also) ||
-                           strcmp(method, "gptq") == 0);
-        if (is_it) {
-            *tensor_out = t->name;
-            return kinds[i].name;
-        }
-    }
-
-    const char *name = "MXFP4 (blocks of 32 with E8M0 scales)";
-    t = find_blocks(ckpt);
-    if (!t) {
-        name = "packed FP4, INT4 or INT8 weights";
-        t = find_integer_weight(ckpt);
-    }
-    *tensor_out = t ? t->name : NULL;
-    return t ? name : NULL;
 }
 
 /* ---- configs --------------------------------------------------------------------------------- */

@@ -21,10 +21,6 @@ const struct fp8q_tensor *fp8q_stale_owner(const struct fp8q_ckpt *ckpt, const c
  * which: "fp8", "compressed-tensors", "gptq", ...  */
 bool fp8q_already_quantized(const struct fp8q_ckpt *ckpt, const char **what_out);
 
-/* A format that packs its weights and is not FP8, by the tensors that only it has: "GPTQ (packed
- * integers)"; NULL if there is none.  *@tensor_out is the first such tensor.  */
-const char *fp8q_packed_format(const struct fp8q_ckpt *ckpt, const char **tensor_out);
-
 /* Paths of the quantization_config and compression_config members of nested objects
  * ("text_config.quantization_config"), a NULL behind the last.  Free with
  * fp8q_free_paths(); NULL without memory.  */

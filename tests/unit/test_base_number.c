@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "base/cpus.h"
-#include "base/number.h"
+#include "base/text.h"
 #include "format/json.h"
 #include "format/jsonw.h"
 
