@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * text.c - growing text buffer and UTF-8.
+ * text.c - endings, a growing text buffer, numbers as text.
  */
 #include "base/text.h"
 
