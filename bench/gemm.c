@@ -10,7 +10,6 @@
 #include <time.h>
 
 #include "kernel/gemm.h"
-#include "base/cpus.h"
 #include "base/pool.h"
 
 #define STRIPE 128

@@ -25,7 +25,7 @@ struct lists {
 
 static bool is_fp8(const void *ckpt, size_t tensor)
 {
-    return ((const struct fp8q_ckpt *)ckpt)->tensors[tensor].dtype == FP8Q_F8_E4M3;
+    return fp8q_is_fp8(((const struct fp8q_ckpt *)ckpt)->tensors[tensor].dtype);
 }
 
 static int note_misreading(void *context, const struct fp8q_misreading *m)

@@ -109,7 +109,7 @@ static int load_scales(const struct fp8q_compare_job *job, struct fp8q_error *er
     fp8q_weights_reset(&w->source);
     fp8q_weights_reset(&w->output);
     w->piece = SIZE_MAX;
-    if (job->source->dtype == FP8Q_F8_E4M3)
+    if (fp8q_is_fp8(job->source->dtype))
         FP8Q_TRY(fp8q_weights_open(c->plan->ckpt, job->source->name, &w->source, err));
     if (job->piece->kind == FP8Q_OUT_CODES)
         FP8Q_TRY(fp8q_weights_open(c->report->ckpt, job->output->name, &w->output, err));

@@ -8,7 +8,7 @@
 #include <locale.h>
 #include <math.h>
 
-#include "base/cpus.h"
+#include "base/pool.h"
 #include "base/text.h"
 #include "format/json.h"
 #include "format/jsonw.h"

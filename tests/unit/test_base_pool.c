@@ -8,7 +8,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "base/cpus.h"
 #include "base/pool.h"
 
 enum { N_TASKS = 500 };
