@@ -151,4 +151,4 @@ class Layouts(Case):
 
 
 if __name__ == "__main__":
-    main(3000)
+    main(400)
