@@ -44,6 +44,22 @@ bool fp8q_is_policy_file(const char *name)
            fp8q_starts_with(name, "policy_postprocessor");
 }
 
+bool fp8q_is_cache_scale(const char *tensor)
+{
+    static const char *const endings[] = {".k_scale", ".v_scale", ".q_scale", ".kv_scale",
+                                          ".prob_scale"};
+
+    for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
+        if (fp8q_stem_len(tensor, endings[i]))
+            return true;
+    return false;
+}
+
+bool fp8q_is_quantization_marker(const char *tensor)
+{
+    return fp8q_stem_len(tensor, ".comfy_quant") > 0;
+}
+
 bool fp8q_is_weight_name(const char *tensor)
 {
     return fp8q_stem_len(tensor, FP8Q_WEIGHT_ENDING) > 0;

@@ -43,6 +43,12 @@ bool fp8q_is_weight_name(const char *tensor);
 /* Length of a name without ".weight"; all of it if it ends otherwise.  */
 size_t fp8q_weight_stem(const char *tensor);
 
+/* What a serving engine reads for FP8 keys and values ("...self_attn.k_scale"), and the markers that
+ * image tools leave beside FP8 weights ("X.comfy_quant"): a plain checkpoint has no place for them.
+ */
+bool fp8q_is_cache_scale(const char *tensor);
+bool fp8q_is_quantization_marker(const char *tensor);
+
 /* What the companions of a quantized weight are called: the weight is STEM with @owner behind it,
  * its companion STEM with @ending.  In the order in which they are looked for.  */
 struct fp8q_companion {

@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "checkpoint/scales.h"
+#include "format/names.h"
 
 struct builder {
     struct fp8q_plan *plan;
@@ -189,6 +190,11 @@ static int add_source(struct builder *b, size_t source)
     const struct fp8q_decision *d = &b->plan->selection.decisions[source];
     bool converts = b->plan->options.dequantize || b->plan->options.select.requantize;
     if (converts && fp8q_scale_owner(b->plan->ckpt, t->name))
+        return FP8Q_OK;
+    if (converts && fp8q_is_quantization_marker(t->name))
+        return FP8Q_OK;
+    /* Engines read them beside FP8 weights; in a plain checkpoint they are unknown names.  */
+    if (b->plan->options.dequantize && t->n_elems == 1 && fp8q_is_cache_scale(t->name))
         return FP8Q_OK;
     if (converts && fp8q_is_fp8(t->dtype) && !d->quantize)
         return add_float(b, source);

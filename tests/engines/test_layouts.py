@@ -135,6 +135,20 @@ class Layouts(Case):
                 self.equal(status, 0, "exit")
                 self.equal(case["says"] in result["quantization"], True, result["quantization"])
 
+    def test_scales_of_the_cache_and_markers_go(self):
+        """A plain checkpoint has no place for them; one that is FP8 again keeps those of the cache."""
+        attn = "model.layers.0.self_attn"
+        cache = {attn + end: torch.tensor(0.5) for end in (".k_scale", ".v_scale", ".k_proj.k_scale", ".v_proj.v_scale")}
+        path, want = fresh_dir("cache"), torch.ones(N, K)
+        save_file({W: want.to(F8), W + "_scale": torch.tensor([2.0]), MODULE + ".comfy_quant": torch.zeros(8, dtype=torch.uint8),
+                   **cache}, os.path.join(path, "model.safetensors"))
+        for command, kept in (("dequantize",), ()), (("quantize", "--requantize"), tuple(cache)):
+            out = os.path.join(fresh_dir(), "out")
+            status, _, err = fp8q(*command, path, out, "-q")
+            self.equal(status, 0, err)
+            got = set(read(out)) - {W, W + "_scale_inv"}
+            self.equal(sorted(got), sorted(kept), command[0])
+
     def test_every_code(self):
         """All 256 codes of each type, through one scale."""
         for dtype in (F8, E5M2, FNUZ, E5FNUZ):
