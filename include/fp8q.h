@@ -468,6 +468,13 @@ struct fp8q_check {
 const struct fp8q_check *fp8q_verification_check(const struct fp8q_verification *verification,
                                                  size_t index);
 
+/* What a check found: its finding @index, in an order that does not depend on threads.  @where is a
+ * tensor, a file or "".  False beyond the last that was kept (of most checks 1,000).  */
+bool fp8q_verification_finding(const struct fp8q_verification *verification, size_t check,
+                               size_t index, const char **where_out, const char **observed_out);
+/* How many places a check found, kept or not.  */
+uint64_t fp8q_verification_count(const struct fp8q_verification *verification, size_t check);
+
 struct fp8q_verification_info {
     size_t n_checks, n_failed, n_warned;
     bool has_manifest;   /* it is an output of this tool */

@@ -33,19 +33,30 @@ static bool same_shape(const struct fp8q_json *a, const struct fp8q_json *b)
     return !x && !y;
 }
 
-/* Entries of @all that @other lacks or gives another shape: their number, and the first names.  */
-static size_t list_differing(const struct fp8q_json *all, const struct fp8q_json *other,
+/* The scheme of one tensor: its own, or that of all.  */
+static const char *scheme_of(const struct fp8q_json *lock, const char *name)
+{
+    const char *all = fp8q_json_string(fp8q_json_get(lock, "scheme"), "");
+    return fp8q_json_string(fp8q_json_get(fp8q_json_get(lock, "schemes"), name), all);
+}
+
+/* Entries of lock @a that @b lacks, or has in another shape or scheme: their number, and the first
+ * names.  */
+static size_t list_differing(const struct fp8q_json *a, const struct fp8q_json *b,
                              struct fp8q_text *names)
 {
+    const struct fp8q_json *entries = fp8q_json_get(a, "tensors");
+    const struct fp8q_json *others = fp8q_json_get(b, "tensors");
     struct fp8q_shown shown;
     size_t n = 0;
 
-    for (const struct fp8q_json *t = fp8q_json_first(all); t; t = fp8q_json_next(t)) {
-        const struct fp8q_json *same = fp8q_json_get(other, fp8q_json_key(t));
-        if (same && same_shape(t, same))
+    for (const struct fp8q_json *t = fp8q_json_first(entries); t; t = fp8q_json_next(t)) {
+        const char *name = fp8q_json_key(t);
+        const struct fp8q_json *same = fp8q_json_get(others, name);
+        if (same && same_shape(t, same) && strcmp(scheme_of(a, name), scheme_of(b, name)) == 0)
             continue;
         if (n++ < NAMED)
-            fp8q_text_printf(names, "%s%s", n > 1 ? ", " : "", fp8q_show(&shown, fp8q_json_key(t)));
+            fp8q_text_printf(names, "%s%s", n > 1 ? ", " : "", fp8q_show(&shown, name));
     }
     if (n > NAMED)
         fp8q_text_printf(names, " and %zu more", n - NAMED);
@@ -56,13 +67,11 @@ static int compare(const struct fp8q_json *planned, const struct fp8q_json *lock
                    const char *path, struct fp8q_text *added, struct fp8q_text *gone,
                    struct fp8q_error *err)
 {
-    const struct fp8q_json *ours = fp8q_json_get(planned, "tensors");
-    const struct fp8q_json *theirs = fp8q_json_get(locked, "tensors");
     const char *scheme = fp8q_json_string(fp8q_json_get(planned, "scheme"), "");
     const char *locked_scheme = fp8q_json_string(fp8q_json_get(locked, "scheme"), "");
     struct fp8q_shown shown;
 
-    if (!fp8q_json_is_object(theirs))
+    if (!fp8q_json_is_object(fp8q_json_get(locked, "tensors")))
         return fp8q_fail(err, FP8Q_E_FORMAT, "lock-schema",
                          "%s: is no lock file: it has no \"tensors\"", fp8q_show(&shown, path));
     if (strcmp(scheme, locked_scheme) != 0)
@@ -71,8 +80,8 @@ static int compare(const struct fp8q_json *planned, const struct fp8q_json *lock
                          "the lock)",
                          path, fp8q_show(&shown, locked_scheme), scheme);
 
-    size_t n_added = list_differing(ours, theirs, added);
-    size_t n_gone = list_differing(theirs, ours, gone);
+    size_t n_added = list_differing(planned, locked, added);
+    size_t n_gone = list_differing(locked, planned, gone);
     FP8Q_TRY(fp8q_text_status(added, err));
     FP8Q_TRY(fp8q_text_status(gone, err));
     if (n_added)

@@ -77,3 +77,20 @@ bool fp8q_verification_sqnr(const struct fp8q_verification *v, size_t index, con
     *db_out = v->report.sqnr[index].db;
     return true;
 }
+
+bool fp8q_verification_finding(const struct fp8q_verification *v, size_t check, size_t index,
+                               const char **where_out, const char **observed_out)
+{
+    *where_out = *observed_out = NULL;
+    if (check >= v->info.n_checks || index >= v->report.findings[check].n_items)
+        return false;
+
+    *where_out = v->report.findings[check].items[index].where;
+    *observed_out = v->report.findings[check].items[index].observed;
+    return true;
+}
+
+uint64_t fp8q_verification_count(const struct fp8q_verification *v, size_t check)
+{
+    return check < v->info.n_checks ? v->report.findings[check].n_found : 0;
+}

@@ -20,7 +20,7 @@ static void put_escaped(struct fp8q_text *t, const char *text)
             fp8q_text_puts(t, "&gt;");
         else if (c == '"')
             fp8q_text_puts(t, "&quot;");
-        else if (c < 0x20 || c == 0x7F)
+        else if ((c < 0x20 && c != '\n') || c == 0x7F)
             fp8q_text_puts(t, "?");
         else
             fp8q_text_add(t, text, 1);
@@ -48,7 +48,9 @@ static void put_case(struct fp8q_text *t, const struct cli_case *c)
     } else {
         fp8q_text_printf(t, "<%s", tags[c->outcome]);
         put_attribute(t, "message", c->message);
-        fp8q_text_puts(t, "/>");
+        fp8q_text_puts(t, ">");
+        put_escaped(t, c->detail ? c->detail : "");
+        fp8q_text_printf(t, "</%s>", tags[c->outcome]);
     }
     fp8q_text_puts(t, "</testcase>\n");
 }

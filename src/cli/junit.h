@@ -16,6 +16,7 @@ enum cli_outcome {
 
 struct cli_case {
     const char *group, *name, *message;
+    const char *detail; /* more text under the message; NULL allowed */
     enum cli_outcome outcome;
 };
 

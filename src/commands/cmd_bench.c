@@ -10,13 +10,14 @@
 #include "commands/commands.h"
 
 static const char usage[] =
-    "usage: fp8q bench [options]\n\n"
+    "usage: fp8q bench [options]\n"
+    "\n"
     "Measures this machine in one run: memory, each operation of the kernels, the file system of\n"
-    "--dir, and a real conversion there, beside the transfers that it cannot do without.  Makes "
-    "its\n"
-    "own input and removes it.  Results are medians (kernels: the best) and only mean something "
-    "on\n"
-    "a machine that does nothing else.";
+    "--dir, and a real conversion there, beside the transfers that it cannot do without.  Makes\n"
+    "its own input and removes it.  Results are medians (kernels: the best) and only mean\n"
+    "something on a machine that does nothing else.\n"
+    "\n"
+    "Example: fp8q bench --dir /dev/shm --size 2GB";
 
 static const char *const format_names[FP8Q_N_FLOATS] = {"BF16", "F16", "F32"};
 

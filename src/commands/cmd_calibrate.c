@@ -52,7 +52,7 @@ static int report(struct cli *cli, const char *out)
     cli_print(cli, "%s: %zu sites, %llu tokens of %llu samples, %s%s\n", out, calib.n_sites,
               (unsigned long long)calib.meta.n_tokens, (unsigned long long)calib.meta.n_samples,
               cli_bytes(bytes, calib.file->data_bytes),
-              moments ? "" : "; no second moments, so not for quantize --calibration");
+              moments ? "" : "; no Hessians, so not for quantize --calibration");
     const struct fp8q_calib_meta *m = &calib.meta;
     double nll = m->nll_tokens ? m->nll_sum / (double)m->nll_tokens : NAN;
     if (m->nll_tokens > 0)
@@ -121,19 +121,21 @@ static int run(struct cli *cli, const char *path, const struct args *args, struc
 int cmd_calibrate(struct cli *cli)
 {
     static const char usage[] =
-        "usage: fp8q calibrate MODEL (--inputs F.safetensors | --text FILE) -o "
-        "C.calib.safetensors\n"
+        "usage: fp8q calibrate MODEL (--inputs F | --text FILE) -o C.calib.safetensors\n"
         "       fp8q calibrate --merge A --merge B ... -o C\n"
-        "       fp8q calibrate --import IMATRIX -o C\n\n"
+        "       fp8q calibrate --import IMATRIX -o C\n"
+        "\n"
         "Runs a model on representative inputs and writes statistics of the inputs of its linears, "
         "for\n"
-        "`fp8q quantize --calibration` (error-compensated rounding) and `fp8q drift`.";
+        "`fp8q quantize --calibration` (GPTQ) and `fp8q drift`.\n"
+        "\n"
+        "Example: fp8q calibrate Qwen3-4B --text prompts.txt -o qwen3.calib.safetensors";
     struct args args = {.out = NULL};
     const struct cli_option options[] = {
         CLI_INPUT_OPTIONS(args.inputs),
         {"output", 'o', CLI_TEXT, &args.out, "FILE", "calibration file to write"},
         {"no-moments", 0, CLI_FLAG, &args.no_moments, NULL,
-         "leave out what error compensation needs: a small file,\nfor drift only"},
+         "leave out the Hessians, which GPTQ needs: a small file,\nfor drift only"},
         {"merge", 0, CLI_LIST, &args.merge, "FILE", "add up files of the same weights (repeat)"},
         {"import", 0, CLI_TEXT, &args.import, "FILE",
          "convert a llama.cpp imatrix (.gguf or .dat)"},

@@ -14,14 +14,14 @@
 #include "select/select.h"
 
 static const char usage[] =
-    "usage: fp8q compare SRC [--tensor NAME ...]\n\n"
-    "Rounds the weights of SRC (a .safetensors file or a checkpoint directory) to FP8 E4M3, INT8 "
-    "and\n"
-    "INT4 with one scale per tensor, per output channel and per 128x128 block, and prints the "
-    "error\n"
-    "of each and its size.  Nothing is written.  Without --tensor: the 2-D weights that quantize "
-    "takes\n"
-    "(--ragged quantize), or all 2-D float tensors where it would take none.";
+    "usage: fp8q compare [options] SRC\n"
+    "\n"
+    "Rounds the weights of SRC (a .safetensors file or a checkpoint directory) to FP8 E4M3, INT8\n"
+    "and INT4 with one scale per tensor, per output channel and per 128x128 block, and prints the\n"
+    "error of each and its size.  Nothing is written.  Without --tensor: the 2-D weights that\n"
+    "quantize takes (--unaligned quantize), or all 2-D float tensors where it would take none.\n"
+    "\n"
+    "Example: fp8q compare Qwen3-4B --markdown";
 
 enum style { STYLE_TEXT, STYLE_MARKDOWN, STYLE_CSV };
 
@@ -102,7 +102,7 @@ static void report(struct cli *cli, const struct fp8q_compare *result, enum styl
         cli_print(cli, "\n%zu module groups; -v prints a table for each.\n", result->n_groups);
 }
 
-/* What quantize would take, ragged weights too: the table says nothing about what engines can load.
+/* What quantize would take, unaligned weights too: the table says nothing about what engines can load.
  */
 struct choice {
     const struct fp8q_ckpt *ckpt;

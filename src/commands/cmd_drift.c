@@ -45,7 +45,8 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
     cli_print(cli, "%zu of %zu sites moved; mean |log2 rms| %.3f; modality mix changed by %.2f\n",
               d->n_moved, d->n_sites, total / (double)d->n_sites, d->mix);
     if (!isnan(d->codes_changed))
-        cli_print(cli, "re-rounding with the new statistics would change %.2f %% of the codes\n",
+        cli_print(cli,
+                  "re-rounding with the new statistics would change %.2f %% of the FP8 values\n",
                   100 * d->codes_changed);
     cli_print(
         cli,
@@ -88,17 +89,19 @@ static int run(struct cli *cli, const char *const *paths, const struct args *arg
 int cmd_drift(struct cli *cli)
 {
     static const char usage[] =
-        "usage: fp8q drift OLD.calib.safetensors NEW.calib.safetensors [options]\n\n"
+        "usage: fp8q drift [options] OLD.calib.safetensors NEW.calib.safetensors\n"
+        "\n"
         "Compares the statistics of two calibration files of the same weights.  Exit status 5 when "
         "the\n"
-        "inputs have moved, so that evaluations and error-compensated codes made with OLD are "
-        "stale.";
+        "inputs have moved, so that evaluations and GPTQ-rounded weights made with OLD are stale.\n"
+        "\n"
+        "Example: fp8q drift april.calib.safetensors may.calib.safetensors --max-mix 0.1";
     struct args args = {.limits = fp8q_drift_defaults, .scale_fmt = FP8Q_SCALE_F32};
     static const char *const fmts[] = {"f32", "ue8m0", NULL};
     struct cli_word scale_fmt = {fmts, &args.scale_fmt};
     const struct cli_option options[] = {
         {"model", 0, CLI_TEXT, &args.model, "SRC",
-         "the weights: also the share of codes that error-\ncompensated rounding would change"},
+         "the weights: also the share of FP8 values that GPTQ\nwould change"},
         {"scale-fmt", 0, CLI_WORD, &scale_fmt, "FMT", "scales for --model: f32 (default) or ue8m0"},
         {"max-rms", 0, CLI_NUMBER, &args.limits.rms, "X",
          "limit of |log2| of a site's RMS ratio (1)"},

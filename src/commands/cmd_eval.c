@@ -221,12 +221,15 @@ static int run(struct cli *cli, const char *const *paths, const struct args *arg
 int cmd_eval(struct cli *cli)
 {
     static const char usage[] =
-        "usage: fp8q eval SRC DST (--inputs F.safetensors | --text FILE) [options]\n\n"
+        "usage: fp8q eval [options] SRC DST (--inputs F | --text FILE)\n"
+        "\n"
         "Runs both checkpoints on the same inputs, a layer at a time, and reports how far the "
         "outputs\n"
         "of DST are from those of SRC: KL divergence, top-1 agreement, perplexity.  DST may come "
         "from\n"
-        "another tool.";
+        "another tool.\n"
+        "\n"
+        "Example: fp8q eval Qwen3-4B Qwen3-4B-FP8 --text prompts.txt -o eval.json";
     struct args args = {.acts = FP8Q_ACTS_SERVED, .stack = "fp8q-simulated"};
     struct cli_word acts = {acts_names, &args.acts};
     const struct cli_option options[] = {

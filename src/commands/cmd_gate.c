@@ -12,19 +12,23 @@
 #include "cli/evalinputs.h"
 #include "cli/gate_facts.h"
 #include "base/date.h"
+#include "base/dir.h"
+#include "base/file.h"
 #include "base/output.h"
+#include "base/text.h"
 #include "cli/junit.h"
 #include "base/mem.h"
 
 static const char usage[] =
-    "usage: fp8q gate DST [--policy P] [--lock L] [--evidence E ...] [--baseline E ...]\n"
-    "                 [--task NAME:BASE:QUANT ...] [--source SRC]\n"
-    "       fp8q gate --print-policy [--policy P]\n\n"
+    "usage: fp8q gate [options] DST\n"
+    "       fp8q gate --print-policy [--policy P]\n"
+    "\n"
     "Decides whether the checkpoint DST may be used: verify and lock, evidence of eval, and "
-    "results of\n"
-    "tasks against the unquantized model.  Exit status: 0 passed, 1 a check failed, 4 the "
-    "quantized\n"
-    "set is wider than the lock, 5 evidence missing, stale, foreign or inconclusive.";
+    "results\n"
+    "of tasks against the unquantized model.  Exit status: 0 passed, 1 a check failed, 4 the\n"
+    "quantized set is wider than the lock, 5 evidence missing, stale, foreign or inconclusive.\n"
+    "\n"
+    "Example: fp8q gate Qwen3-4B-FP8 -e eval.json --lock lock.json --junit gate.xml";
 
 struct gate_args {
     const char *policy, *stack, *junit, *markdown, *now;
@@ -191,6 +195,33 @@ static void put_cell(struct fp8q_text *t, const char *text)
         fp8q_text_add(t, *text == '|' ? "\\|" : text, *text == '|' ? 2 : 1);
 }
 
+/* A job summary ($GITHUB_STEP_SUMMARY) has the words of other tools already, so the table goes
+ * behind what is there.  */
+static int add_to_file(const char *path, const struct fp8q_text *table, struct fp8q_error *err)
+{
+    enum { MOST_BYTES = 1 << 26 };
+    struct fp8q_text all = {0};
+    struct stat st;
+    bool there = false;
+    char *before = NULL;
+    size_t len = 0;
+
+    int status = fp8q_stat(path, &st, &there, err);
+    if (status == FP8Q_OK && there && S_ISREG(st.st_mode))
+        status = fp8q_read_file(path, MOST_BYTES, &before, &len, err);
+    if (status == FP8Q_OK) {
+        fp8q_text_add(&all, before ? before : "", len);
+        fp8q_text_puts(&all, len && before[len - 1] != '\n' ? "\n\n" : "");
+        fp8q_text_add(&all, table->data, table->len);
+        status = fp8q_text_status(&all, err);
+    }
+    if (status == FP8Q_OK)
+        status = fp8q_output_write(path, all.data, all.len, err);
+    fp8q_text_reset(&all);
+    free(before);
+    return status;
+}
+
 static int report_markdown(struct cli *cli, const char *path, const struct fp8q_gate *gate)
 {
     struct fp8q_text t = {0};
@@ -212,7 +243,7 @@ static int report_markdown(struct cli *cli, const char *path, const struct fp8q_
     }
     int status = fp8q_text_status(&t, &cli->error);
     if (status == FP8Q_OK)
-        status = fp8q_output_write(path, t.data, t.len, &cli->error);
+        status = add_to_file(path, &t, &cli->error);
     fp8q_text_reset(&t);
     return status;
 }
@@ -229,7 +260,7 @@ static int report_junit(struct cli *cli, const char *path, const struct fp8q_gat
                                    : c->verdict == FP8Q_VERDICT_SKIPPED ? CLI_SKIPPED
                                    : c->verdict >= FP8Q_VERDICT_FAIL    ? CLI_FAILED
                                                                         : CLI_ERROR;
-        cases[i] = (struct cli_case){tiers[c->tier], c->id, c->message, outcome};
+        cases[i] = (struct cli_case){tiers[c->tier], c->id, c->message, NULL, outcome};
     }
     int status = cli_junit_write(path, "fp8q gate", cases, gate->n_checks, &cli->error);
     free(cases);
@@ -299,9 +330,50 @@ static int print_policy(struct cli *cli, const struct fp8q_policy *policy)
     return status;
 }
 
+static int guard_list(struct fp8q_guard_list *guard, const struct cli_list *paths, const char *what,
+                      struct fp8q_error *err)
+{
+    for (size_t i = 0; i < paths->count; i++)
+        FP8Q_TRY(fp8q_guard_add(guard, paths->items[i], what, err));
+    return FP8Q_OK;
+}
+
+static int guard_inputs(struct fp8q_guard_list *guard, const struct gate_args *args,
+                        struct fp8q_error *err)
+{
+    const struct {
+        const char *path, *what;
+    } single[] = {{args->paths.output, "the checkpoint to judge"},
+                  {args->paths.source, "the source"},
+                  {args->paths.fallback, "the fallback"},
+                  {args->paths.lock, "the lock"},
+                  {args->policy, "the policy"}};
+
+    for (size_t i = 0; i < sizeof(single) / sizeof(*single); i++)
+        if (single[i].path)
+            FP8Q_TRY(fp8q_guard_add(guard, single[i].path, single[i].what, err));
+    FP8Q_TRY(guard_list(guard, &args->evidence, "evidence", err));
+    return guard_list(guard, &args->baselines, "evidence of the baseline", err);
+}
+
+/* What is read must not be written.  The files of --task stand within its words; they are JSON or
+ * CSV that somebody named on purpose, and are looked at when they are read.  */
+static int check_outputs(const struct gate_args *args, struct fp8q_error *err)
+{
+    struct fp8q_guard_list guard = {0};
+    int status = guard_inputs(&guard, args, err);
+    if (status == FP8Q_OK && args->junit)
+        status = fp8q_output_check(args->junit, &guard, err);
+    if (status == FP8Q_OK && args->markdown)
+        status = fp8q_output_check(args->markdown, &guard, err);
+    fp8q_guard_reset(&guard);
+    return status;
+}
+
 static int run_gate(struct cli *cli, const struct gate_args *args)
 {
     struct gate_inputs in = {0};
+    FP8Q_TRY(check_outputs(args, &cli->error));
     int status = FP8Q_OK;
     fp8q_policy_default(&in.policy);
     if (args->policy)
@@ -340,12 +412,13 @@ int cmd_gate(struct cli *cli)
         {"stack", 0, CLI_TEXT, &a.stack, "ID", "serving stack that evidence must name"},
         {"now", 0, CLI_TEXT, &a.now, "TIME", "judge ages as of this time (default: the clock)"},
         {"junit", 0, CLI_TEXT, &a.junit, "FILE", "write the checks as JUnit XML"},
-        {"markdown", 0, CLI_TEXT, &a.markdown, "FILE", "write the checks as a Markdown table"},
+        {"markdown", 0, CLI_TEXT, &a.markdown, "FILE",
+         "add the checks as a Markdown table to FILE, as a job\nsummary wants it"},
         {"print-policy", 0, CLI_FLAG, &a.print_policy, NULL, "print the policy in force and stop"},
         {.name = NULL}};
     const struct cli_rule rules[] = {
         {"print-policy", CLI_EXCLUDES,
-         "lock evidence baseline task source fallback stack junit markdown"},
+         "lock evidence baseline task source fallback stack now junit markdown"},
         {.option = NULL}};
     const struct cli_syntax syntax = {usage, options, rules, 0, 1};
     if (cli_parse(cli, &syntax, &a.paths.output, &code)) {

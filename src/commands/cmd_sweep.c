@@ -126,10 +126,14 @@ static int run(struct cli *cli, const char *path, const struct args *args, struc
 int cmd_sweep(struct cli *cli)
 {
     static const char usage[] =
-        "usage: fp8q sweep SRC (--inputs F.safetensors | --text FILE) [options]\n\n"
-        "Measures what quantizing each module alone costs in KL divergence and saves in bytes, and "
-        "lists\n"
-        "the splits from all quantized to none.  With a budget it chooses one and measures it.";
+        "usage: fp8q sweep [options] SRC (--inputs F | --text FILE)\n"
+        "\n"
+        "Measures what quantizing each module alone costs in KL divergence and saves in bytes, "
+        "and\n"
+        "lists the splits from all quantized to none.  With a budget it chooses one and measures "
+        "it.\n"
+        "\n"
+        "Example: fp8q sweep Qwen3-4B --text prompts.txt --budget-kld 0.01 -o leave.txt";
     struct args args = {.acts = 1, .budget_kld = -1};
     struct cli_word by = {by_words, &args.by}, acts = {acts_words, &args.acts},
                     fmt = {fmt_words, &args.scale_fmt},
@@ -148,7 +152,8 @@ int cmd_sweep(struct cli *cli)
          "largest KL divergence that the split may have"},
         {"budget-bytes", 0, CLI_SIZE, &args.budget_bytes, "SIZE", "largest size of all tensors"},
         {"output", 'o', CLI_TEXT, &args.ignore_file, "FILE",
-         "write the modules that the chosen split keeps, one\npattern for --ignore a line"},
+         "write the modules that the chosen split leaves\nunquantized, one pattern for --ignore a "
+         "line"},
         {"overwrite", 0, CLI_FLAG, &args.overwrite, NULL, "replace an existing FILE of -o"},
         {.name = NULL}};
     const char *path;

@@ -2,12 +2,12 @@
  *
  * cmd_verify.c - fp8q verify DST [--source SRC]
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/output.h"
+#include "base/text.h"
 #include "cli/junit.h"
 #include "cli/options.h"
 #include "commands/commands.h"
@@ -20,7 +20,8 @@ static const char usage[] =
     "passed, 1: one failed, 4: the lock was widened.\n\n"
     "Example: fp8q verify Qwen3-4B-FP8 --source Qwen3-4B --junit verify.xml";
 
-enum { WORST = 5 };
+/* Tensors by their noise, and places of one check, that are shown to people.  */
+enum { WORST = 5, SHOWN = 20 };
 
 static const char *const words[] = {"pass", "warn", "fail"};
 
@@ -53,6 +54,19 @@ static void print_passed(struct cli *cli, const struct fp8q_verification *v)
         cli_print(cli, "\n");
 }
 
+/* The places beyond the first, which stands in the check itself.  */
+static void print_more(struct cli *cli, const struct fp8q_verification *v, size_t check)
+{
+    const char *where, *observed;
+    uint64_t n = fp8q_verification_count(v, check);
+
+    for (size_t i = 1; i < SHOWN && fp8q_verification_finding(v, check, i, &where, &observed); i++)
+        cli_print(cli, "      also: %s%s%s\n", where, where[0] ? ": " : "", observed);
+    if (n > SHOWN)
+        cli_print(cli, "      ... and %llu more; --json and --junit list them\n",
+                  (unsigned long long)(n - SHOWN));
+}
+
 static void print_not_passed(struct cli *cli, const struct fp8q_verification *v)
 {
     const struct fp8q_check *c;
@@ -64,6 +78,7 @@ static void print_not_passed(struct cli *cli, const struct fp8q_verification *v)
         cli_print(cli, "%s%s%s  %-24s %s%s%s\n      expected: %s\n", cli_style(style),
                   words[c->status], cli_style(CLI_PLAIN), c->id, c->observed,
                   c->where[0] ? ": " : "", c->where, c->limit);
+        print_more(cli, v, i);
     }
 }
 
@@ -118,6 +133,23 @@ static void write_noise(struct fp8q_jsonw *w, const struct fp8q_verification *v)
     fp8q_jsonw_close(w, '}');
 }
 
+static void write_findings(struct fp8q_jsonw *w, const struct fp8q_verification *v, size_t check)
+{
+    const char *where, *observed;
+    if (fp8q_verification_count(v, check) == 0)
+        return;
+
+    fp8q_jsonw_uint(w, "count", fp8q_verification_count(v, check));
+    fp8q_jsonw_open(w, "findings", '[');
+    for (size_t i = 0; fp8q_verification_finding(v, check, i, &where, &observed); i++) {
+        fp8q_jsonw_open(w, NULL, '{');
+        fp8q_jsonw_string(w, "where", where);
+        fp8q_jsonw_string(w, "observed", observed);
+        fp8q_jsonw_close(w, '}');
+    }
+    fp8q_jsonw_close(w, ']');
+}
+
 static void write_report(struct fp8q_jsonw *w, const struct fp8q_verification *v)
 {
     const struct fp8q_check *c;
@@ -131,6 +163,7 @@ static void write_report(struct fp8q_jsonw *w, const struct fp8q_verification *v
         fp8q_jsonw_string(w, "observed", c->observed);
         fp8q_jsonw_string(w, "limit", c->limit);
         fp8q_jsonw_string(w, "where", c->where);
+        write_findings(w, v, i);
         fp8q_jsonw_close(w, '}');
     }
     fp8q_jsonw_close(w, ']');
@@ -138,38 +171,49 @@ static void write_report(struct fp8q_jsonw *w, const struct fp8q_verification *v
         write_noise(w, v);
 }
 
-/* "OBSERVED; WHERE; expected: LIMIT", in memory of @texts.  */
-static const char *case_message(const struct fp8q_check *c, char *text, size_t cap)
+/* The message of a case and, line by line, every place that the check found.  */
+static int describe_case(const struct fp8q_verification *v, size_t check, bool failed,
+                         struct fp8q_text *message, struct fp8q_text *detail,
+                         struct fp8q_error *err)
 {
-    if (c->status == FP8Q_CHECK_PASS)
-        snprintf(text, cap, "%s", c->observed);
-    else
-        snprintf(text, cap, "%s; %s%sexpected: %s", c->observed, c->where, c->where[0] ? "; " : "",
-                 c->limit);
-    return text;
+    const struct fp8q_check *c = fp8q_verification_check(v, check);
+    const char *where, *observed;
+
+    fp8q_text_puts(message, c->observed);
+    if (failed)
+        fp8q_text_printf(message, "; %s%sexpected: %s", c->where, c->where[0] ? "; " : "",
+                         c->limit);
+    fp8q_text_puts(detail, "");
+    for (size_t i = 0; fp8q_verification_finding(v, check, i, &where, &observed); i++)
+        fp8q_text_printf(detail, "%s%s%s\n", where, where[0] ? ": " : "", observed);
+    FP8Q_TRY(fp8q_text_status(message, err));
+    return fp8q_text_status(detail, err);
 }
 
 /* One case for each check, and one more for what kept it from looking.  */
 static int write_junit(const char *path, const struct fp8q_verification *v, bool strict,
                        const struct fp8q_error *failure, struct fp8q_error *err)
 {
-    enum { TEXT = 1024 };
-    size_t n = fp8q_verification_info(v)->n_checks;
+    size_t n_checks = fp8q_verification_info(v)->n_checks, n = n_checks;
     struct cli_case *cases = fp8q_array(n + 1, sizeof(*cases));
-    char *texts = fp8q_array(n, TEXT);
+    struct fp8q_text *texts = fp8q_array(n, 2 * sizeof(*texts));
     int status = cases && texts ? FP8Q_OK : fp8q_fail_nomem(err);
 
-    for (size_t i = 0; i < n && status == FP8Q_OK; i++) {
+    for (size_t i = 0; i < n_checks && status == FP8Q_OK; i++) {
         const struct fp8q_check *c = fp8q_verification_check(v, i);
+        struct fp8q_text *message = &texts[2 * i], *detail = message + 1;
         bool failed = c->status == FP8Q_CHECK_FAIL || (strict && c->status == FP8Q_CHECK_WARN);
-        cases[i] = (struct cli_case){"fp8q.verify", c->id, case_message(c, texts + i * TEXT, TEXT),
+        status = describe_case(v, i, failed, message, detail, err);
+        cases[i] = (struct cli_case){"fp8q.verify", c->id, message->data, detail->data,
                                      failed ? CLI_FAILED : CLI_PASSED};
     }
     if (status == FP8Q_OK && failure)
-        cases[n++] = (struct cli_case){"fp8q.verify", "open", failure->message, CLI_ERROR};
+        cases[n++] = (struct cli_case){"fp8q.verify", "open", failure->message, NULL, CLI_ERROR};
     if (status == FP8Q_OK)
         status = cli_junit_write(path, "fp8q verify", cases, n, err);
 
+    for (size_t i = 0; texts && i < 2 * n_checks; i++)
+        fp8q_text_reset(&texts[i]);
     free(cases);
     free(texts);
     return status;
