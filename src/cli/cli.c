@@ -143,6 +143,7 @@ int cli_end(struct cli *cli, int status)
     if (status != FP8Q_OK)
         fprintf(stderr, "fp8q: %s: %s\n", status_word(status), cli->error.message);
     int code = exit_status(status);
+
     if (cli->as_json) {
         json_tail(cli, status);
         if (cli->json.text.failed) {
@@ -153,12 +154,15 @@ int cli_end(struct cli *cli, int status)
             putchar('\n');
         }
     }
+
+    /* A full disk under a redirection shows only now; work that is done is no excuse.  */
     bool flushed = fflush(stdout) == 0;
     if (!flushed || ferror(stdout)) {
         fprintf(stderr, "fp8q: error: writing to standard output: %s\n",
                 flushed ? "not all was taken" : strerror(errno));
         code = code ? code : 3;
     }
+
     fp8q_text_reset(&cli->json.text);
     fp8q_warnings_reset(&cli->warnings);
     return code;

@@ -43,6 +43,7 @@ static int show_kernels(struct cli *cli)
     cli_print(cli, "kernels, one core, in its cache: bytes read and elements a second\n");
     fp8q_jsonw_open(&cli->json, "kernels", '[');
     int status = FP8Q_OK;
+
     for (size_t i = 0; fp8q_kernels[i] && status == FP8Q_OK; i++) {
         const struct fp8q_kernel *k = fp8q_kernels[i];
         if (!k->usable() || (cli->kernel && strcmp(cli->kernel, k->name) != 0))
@@ -102,6 +103,8 @@ static int show_files(struct cli *cli, const struct fp8q_bench_options *options)
     FP8Q_TRY(fp8q_bench_files(options, &f, &cli->error));
     double share = f.transfer / f.quantize, of_copy = f.quantize / f.copy;
     double durable = f.quantize / (f.copy + f.flush_copy);
+
+    /* The parts in the order in which they explain the whole.  */
     cli_print(cli, "files in %s, %s of BF16, %u threads, kernel %s, source in the page cache\n",
               options->dir, cli_bytes(size, f.source_bytes), options->threads,
               options->kernel->name);
@@ -115,6 +118,7 @@ static int show_files(struct cli *cli, const struct fp8q_bench_options *options)
     show_stage(cli, "transfer", "both, nothing done to them", f.source_bytes, f.transfer, -1);
     show_stage(cli, "copy", "copy the source, one thread", f.source_bytes, f.copy, f.flush_copy);
     show_stage(cli, "quantize", "quantize (ends durable)", f.source_bytes, f.quantize, -1);
+
     fp8q_jsonw_number(&cli->json, "share_of_limit", share);
     fp8q_jsonw_number(&cli->json, "quantize_to_copy", of_copy);
     fp8q_jsonw_number(&cli->json, "quantize_to_durable_copy", durable);
@@ -145,6 +149,7 @@ int cmd_bench(struct cli *cli)
                                    .rounds = (unsigned)(rounds > 32 ? 32 : rounds),
                                    .watch = &cli->watch,
                                    .kernel = fp8q_kernel_select(cli->kernel)};
+
     int status = show_memory(cli, threads);
     if (status == FP8Q_OK)
         status = show_kernels(cli);

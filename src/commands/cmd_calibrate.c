@@ -53,6 +53,8 @@ static int report(struct cli *cli, const char *out)
               (unsigned long long)calib.meta.n_tokens, (unsigned long long)calib.meta.n_samples,
               cli_bytes(bytes, calib.file->data_bytes),
               moments ? "" : "; no Hessians, so not for quantize --calibration");
+
+    /* Beside chance, so that a reader sees at once whether the inputs mean anything to the model.  */
     const struct fp8q_calib_meta *m = &calib.meta;
     double nll = m->nll_tokens ? m->nll_sum / (double)m->nll_tokens : NAN;
     if (m->nll_tokens > 0)
@@ -64,6 +66,7 @@ static int report(struct cli *cli, const char *out)
             "%s: the model finds these inputs no likelier than random words: they are not "
             "representative, and quantize --calibration will round plainly",
             out));
+
     struct fp8q_jsonw *w = &cli->json;
     fp8q_jsonw_number(w, "nll", nll);
     fp8q_jsonw_bool(w, "noise", fp8q_calib_is_noise(&calib));
@@ -145,6 +148,8 @@ int cmd_calibrate(struct cli *cli)
     struct state s = {0};
     int code;
 #define ONLY_MODEL "inputs text chunk samples dump-inputs no-moments"
+
+    /* Files that are added up or converted were made with inputs of their own.  */
     const struct cli_rule rules[] = {CLI_INPUT_RULES,
                                      {"merge", CLI_EXCLUDES, ONLY_MODEL " import"},
                                      {"import", CLI_EXCLUDES, ONLY_MODEL},
@@ -155,6 +160,7 @@ int cmd_calibrate(struct cli *cli)
         free(args.merge.items);
         return code;
     }
+
     int status = run(cli, path, &args, &s);
     fp8q_inputs_reset(&s.inputs);
     fp8q_model_reset(&s.model);

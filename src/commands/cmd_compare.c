@@ -93,6 +93,7 @@ static void report(struct cli *cli, const struct fp8q_compare *result, enum styl
         fp8q_jsonw_close(w, '}');
     }
     fp8q_jsonw_close(w, ']');
+
     if (style == STYLE_CSV)
         cli_print(cli, "group,format,granularity,rmse,relative_rmse,sqnr_db,bytes\n");
     for (size_t i = 0; i < result->n_groups && (style != STYLE_TEXT || cli->verbose); i++)
@@ -140,6 +141,8 @@ static int run_compare(struct cli *cli, const char *path, const struct cli_list 
                                            .n_names = names->count,
                                            .watch = &cli->watch};
     FP8Q_TRY(fp8q_ckpt_open(path, &ckpt, &cli->warnings, &cli->error));
+
+    /* Named tensors are taken as they are named; else those that quantize would take.  */
     struct choice choice;
     bool chosen = names->count == 0 && choose(ckpt, &choice);
     if (chosen) {
@@ -149,6 +152,7 @@ static int run_compare(struct cli *cli, const char *path, const struct cli_list 
     int status = fp8q_compare(ckpt, &options, &result, &cli->error);
     if (chosen)
         fp8q_selection_reset(&choice.selection);
+
     cli_progress_clear();
     if (status == FP8Q_OK)
         report(cli, &result, style);
@@ -171,6 +175,7 @@ int cmd_compare(struct cli *cli)
     const struct cli_rule rules[] = {
         {"markdown", CLI_EXCLUDES, "csv json"}, {"csv", CLI_EXCLUDES, "json"}, {.option = NULL}};
     const struct cli_syntax syntax = {usage, options, rules, 1, 1};
+
     if (cli_parse(cli, &syntax, &path, &code)) {
         enum style style = STYLE_TEXT;
         if (markdown)

@@ -35,6 +35,7 @@ static void print_site(struct cli *cli, const struct fp8q_drift_site *s)
 static void print_result(struct cli *cli, const struct args *args, const struct fp8q_drift *d)
 {
     double total = 0;
+
     if (cli->verbose || d->n_moved > 0)
         cli_print(cli, "%-36s log2 rms  absmax  overlap    hist  channels\n", "site");
     for (size_t i = 0, shown = 0; i < d->n_sites; i++) {
@@ -120,10 +121,13 @@ int cmd_drift(struct cli *cli)
     const char *paths[2];
     struct state s = {.ckpt = NULL};
     int code;
+
+    /* Without weights there is nothing to scale.  */
     const struct cli_rule rules[] = {{"scale-fmt", CLI_NEEDS, "model"}, {.option = NULL}};
     const struct cli_syntax syntax = {usage, options, rules, 2, 2};
     if (!cli_parse(cli, &syntax, paths, &code))
         return code;
+
     int status = run(cli, paths, &args, &s);
     fp8q_drift_reset(&s.drift);
     fp8q_calib_close(&s.old_calib);

@@ -145,6 +145,7 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
     static const char *const names[] = {"output", "  activations only", "  weights only",
                                         "requantized UE8M0"};
     bool served = args->acts == FP8Q_ACTS_SERVED;
+
     cli_print(cli,
               "%llu tokens of %zu samples scored, %llu quantized linears, activations: %s%s%s\n",
               (unsigned long long)f->tokens, e->n_samples, (unsigned long long)e->n_quantized,
@@ -154,9 +155,10 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
               "%-18s KLD mean     SE         median     p99        max        top-1 %%     flips   "
               "dlnPPL\n",
               "");
-    for (int i = 0; i < FP8Q_EVAL_N_ROWS; i++)
+    for (int i = 0; i < FP8Q_EVAL_N_ROWS; i++) /* decompose and requant were asked for or not */
         if (e->rows[i].tokens > 0)
             print_row(cli, names[i], &e->rows[i]);
+
     if (f->nll_tokens > 0) {
         char spread[32] = ""; /* one sample has none */
         if (isfinite(f->dlnppl_se))
@@ -169,6 +171,7 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
                   "dynamic activation quantization alone costs %.0f %% of the KLD: a floor for any "
                   "offline tool\n",
                   100 * e->rows[FP8Q_EVAL_ACTIVATIONS].kld / f->kld);
+
     print_worst(cli, e);
     cli_print_verbose(cli, "relative error of the hidden state after each layer:");
     for (uint32_t i = 0; i < e->n_layers; i++)
@@ -250,6 +253,8 @@ int cmd_eval(struct cli *cli)
     const char *paths[2];
     struct state s = {0};
     int code;
+
+    /* The stack is said in the evidence alone.  */
     const struct cli_rule rules[] = {CLI_INPUT_RULES,
                                      {"stack", CLI_NEEDS, "output"},
                                      {"overwrite", CLI_NEEDS, "output"},
@@ -257,6 +262,7 @@ int cmd_eval(struct cli *cli)
     const struct cli_syntax syntax = {usage, options, rules, 2, 2};
     if (!cli_parse(cli, &syntax, paths, &code))
         return code;
+
     int status = run(cli, paths, &args, &s);
     fp8q_text_reset(&s.differences);
     fp8q_eval_reset(&s.eval);

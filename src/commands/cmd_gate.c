@@ -416,12 +416,14 @@ int cmd_gate(struct cli *cli)
          "add the checks as a Markdown table to FILE, as a job\nsummary wants it"},
         {"print-policy", 0, CLI_FLAG, &a.print_policy, NULL, "print the policy in force and stop"},
         {.name = NULL}};
+
     const struct cli_rule rules[] = {
         {"print-policy", CLI_EXCLUDES,
          "lock evidence baseline task source fallback stack now junit markdown"},
         {.option = NULL}};
     const struct cli_syntax syntax = {usage, options, rules, 0, 1};
     if (cli_parse(cli, &syntax, &a.paths.output, &code)) {
+        /* An operand is no option, so the rules cannot know of it.  */
         if (a.paths.output && a.print_policy)
             code = cli_usage_error(cli, "gate: --print-policy judges nothing, so it takes no DST");
         else if (!a.paths.output && !a.print_policy)
@@ -429,6 +431,7 @@ int cmd_gate(struct cli *cli)
         else
             code = cli_end(cli, run_gate(cli, &a));
     }
+
     free(a.evidence.items);
     free(a.baselines.items);
     free(a.tasks.items);

@@ -50,6 +50,7 @@ static void print_units(struct cli *cli, const struct fp8q_sweep *s)
 {
     size_t show = cli->verbose || s->n_units <= 12 ? s->n_units : 12;
     char saved[32], size[32];
+
     cli_print(
         cli, "%zu units, %llu scored tokens; keeping them in this order (cost for a byte saved):\n",
         s->n_units, (unsigned long long)s->tokens);
@@ -108,11 +109,13 @@ static int run(struct cli *cli, const char *path, const struct args *args, struc
                                          .n_threads = (unsigned)cli->threads,
                                          .kernel = cli->kernel,
                                          .watch = &cli->watch};
-    FP8Q_TRY(check_outputs(cli, path, args));
+
+    FP8Q_TRY(check_outputs(cli, path, args)); /* before hours of work */
     FP8Q_TRY(fp8q_ckpt_open(path, &s->ckpt, &cli->warnings, err));
     FP8Q_TRY(fp8q_model_open(s->ckpt, &s->model, err));
     FP8Q_TRY(cli_inputs_open(cli, &args->inputs, s->ckpt, &s->inputs));
     FP8Q_TRY(fp8q_sweep_run(&s->model, &s->inputs, &options, &s->sweep, err));
+
     cli_progress_clear();
     print_result(cli, args, &s->sweep);
     fp8q_sweep_json(&s->sweep, &s->model, &cli->json);
@@ -138,6 +141,7 @@ int cmd_sweep(struct cli *cli)
     struct cli_word by = {by_words, &args.by}, acts = {acts_words, &args.acts},
                     fmt = {fmt_words, &args.scale_fmt},
                     unaligned = {unaligned_words, &args.unaligned};
+
     const struct cli_option options[] = {
         CLI_INPUT_OPTIONS(args.inputs),
         {"by", 0, CLI_WORD, &by, "UNIT",
@@ -159,6 +163,8 @@ int cmd_sweep(struct cli *cli)
     const char *path;
     struct state s = {.ckpt = NULL};
     int code;
+
+    /* -o without a budget would list nothing, which is what is asked for then.  */
     const struct cli_rule rules[] = {CLI_INPUT_RULES,
                                      {"budget-kld", CLI_EXCLUDES, "budget-bytes"},
                                      {"overwrite", CLI_NEEDS, "output"},
@@ -166,6 +172,7 @@ int cmd_sweep(struct cli *cli)
     const struct cli_syntax syntax = {usage, options, rules, 1, 1};
     if (!cli_parse(cli, &syntax, &path, &code))
         return code;
+
     int status = run(cli, path, &args, &s);
     fp8q_sweep_reset(&s.sweep);
     fp8q_inputs_reset(&s.inputs);
