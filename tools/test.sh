@@ -38,7 +38,7 @@ for part in "$@"; do
     echo "== $part"
     case $part in
     dev)
-        build dev -DFP8Q_DOC_TESTS=ON
+        build dev
         run_tests dev
         ;;
     O0)
