@@ -16,6 +16,7 @@
 #include "select/families.h"
 #include "select/fused.h"
 #include "select/pattern.h"
+#include "select/quantized.h"
 #include "select/role.h"
 
 struct builder {
@@ -143,7 +144,9 @@ static int add_tensor(struct builder *b, size_t i, bool quantized)
         bool is_table = !quantized && fp8q_is_token_table(t->name);
         return is_table ? FP8Q_OK : add_matrix(b, t, m);
     }
-    bool is_stack = t->ndim == 3 && fp8q_family_layer(&b->family, t->name) &&
+    /* The scales of a stack are 3-D too, and no module.  */
+    bool is_stack = t->ndim == 3 && !fp8q_scale_owner(b->ckpt, t->name) &&
+                    fp8q_family_layer(&b->family, t->name) &&
                     !fp8q_role(&b->family, t->name, t->ndim, &reason, &tower);
     return is_stack ? add_stack(b, t, m) : FP8Q_OK;
 }
