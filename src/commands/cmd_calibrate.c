@@ -49,7 +49,7 @@ static int report(struct cli *cli, const char *out)
     char bytes[32];
     FP8Q_TRY(fp8q_calib_open(out, &calib, &cli->error));
     bool moments = calib.sites[0].has[FP8Q_CALIB_HBLK];
-    cli_print(cli, "%s: %zu sites, %llu tokens of %llu samples, %s%s\n", out, calib.n_sites,
+    cli_print(cli, "%s: %zu linear inputs, %llu tokens of %llu samples, %s%s\n", out, calib.n_sites,
               (unsigned long long)calib.meta.n_tokens, (unsigned long long)calib.meta.n_samples,
               cli_bytes(bytes, calib.file->data_bytes),
               moments ? "" : "; no Hessians, so not for quantize --calibration");

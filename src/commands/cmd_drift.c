@@ -37,14 +37,15 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
     double total = 0;
 
     if (cli->verbose || d->n_moved > 0)
-        cli_print(cli, "%-36s log2 rms  absmax  overlap    hist  channels\n", "site");
+        cli_print(cli, "%-36s log2 rms  absmax  overlap    hist  channels\n", "linear input");
     for (size_t i = 0, shown = 0; i < d->n_sites; i++) {
         total += fabs(d->sites[i].rms);
         if (cli->verbose || (d->sites[i].moved && shown++ < 10))
             print_site(cli, &d->sites[i]);
     }
-    cli_print(cli, "%zu of %zu sites moved; mean |log2 rms| %.3f; modality mix changed by %.2f\n",
-              d->n_moved, d->n_sites, total / (double)d->n_sites, d->mix);
+    cli_print(
+        cli, "%zu of %zu linear inputs moved; mean |log2 rms| %.3f; modality mix changed by %.2f\n",
+        d->n_moved, d->n_sites, total / (double)d->n_sites, d->mix);
     if (!isnan(d->codes_changed))
         cli_print(cli,
                   "re-rounding with the new statistics would change %.2f %% of the FP8 values\n",
@@ -52,7 +53,7 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
     cli_print(
         cli,
         "%s: limits are log2 rms %g, log2 absmax %g, overlap %g, hist %g, channels %g, mix %g, "
-        "and %g %% of the sites\n",
+        "and %g %% of the linear inputs\n",
         d->stale ? "STALE" : "not stale", args->limits.rms, args->limits.absmax,
         args->limits.overlap, args->limits.hist, args->limits.channels, args->limits.mix,
         100 * args->limits.sites);
@@ -81,9 +82,10 @@ static int run(struct cli *cli, const char *const *paths, const struct args *arg
     print_result(cli, args, &s->drift);
     fp8q_drift_json(&s->drift, &args->limits, &cli->json);
     if (s->drift.stale)
-        return fp8q_fail(err, FP8Q_E_EVIDENCE, "calibration-stale",
-                         "the inputs have moved: %zu of %zu sites beyond the limits, mix by %.2f",
-                         s->drift.n_moved, s->drift.n_sites, s->drift.mix);
+        return fp8q_fail(
+            err, FP8Q_E_EVIDENCE, "calibration-stale",
+            "the inputs have moved: %zu of %zu linear inputs beyond the limits, mix by %.2f",
+            s->drift.n_moved, s->drift.n_sites, s->drift.mix);
     return FP8Q_OK;
 }
 

@@ -12,6 +12,7 @@
 #include "cli/evalinputs.h"
 #include "checkpoint/fingerprint.h"
 #include "base/date.h"
+#include "base/mem.h"
 #include "cli/gate_facts.h"
 
 struct args {
@@ -127,7 +128,7 @@ static void print_worst(struct cli *cli, const struct fp8q_eval *e)
             order[n++] = &e->samples[i];
     if (order)
         qsort(order, n, sizeof(*order), by_kld);
-    size_t show = cli->verbose ? n : n < 3 ? n : 3;
+    size_t show = cli->verbose ? n : fp8q_min_size(n, 3);
     if (n > 1)
         cli_print(cli, "worst samples:");
     for (size_t i = 0; n > 1 && i < show; i++)

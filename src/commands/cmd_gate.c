@@ -166,14 +166,28 @@ static void report_json(struct cli *cli, const struct fp8q_gate *gate)
     fp8q_jsonw_close(w, ']');
 }
 
+static enum cli_style style_of(enum fp8q_verdict verdict)
+{
+    if (verdict == FP8Q_VERDICT_SKIPPED)
+        return CLI_DIM;
+    return verdict == FP8Q_VERDICT_PASS ? CLI_GOOD : CLI_BAD;
+}
+
+/* Evidence that is missing or decides nothing is an error of the run, not a failure of the model.  */
+static enum cli_outcome outcome_of(enum fp8q_verdict verdict)
+{
+    if (verdict == FP8Q_VERDICT_PASS)
+        return CLI_PASSED;
+    if (verdict == FP8Q_VERDICT_SKIPPED)
+        return CLI_SKIPPED;
+    return verdict >= FP8Q_VERDICT_FAIL ? CLI_FAILED : CLI_ERROR;
+}
+
 static void report_text(struct cli *cli, const struct fp8q_gate *gate)
 {
     for (size_t i = 0; i < gate->n_checks; i++) {
         const struct fp8q_gate_check *c = &gate->checks[i];
-        enum cli_style style = c->verdict == FP8Q_VERDICT_PASS      ? CLI_GOOD
-                               : c->verdict == FP8Q_VERDICT_SKIPPED ? CLI_DIM
-                                                                    : CLI_BAD;
-        cli_print(cli, "%s%-12s%s  T%u %-24s  %s\n", cli_style(style),
+        cli_print(cli, "%s%-12s%s  T%u %-24s  %s\n", cli_style(style_of(c->verdict)),
                   fp8q_verdict_name(c->verdict), cli_style(CLI_PLAIN), c->tier, c->id, c->message);
     }
     cli_print(cli, "%s%s%s\n", cli_style(gate->verdict == FP8Q_VERDICT_PASS ? CLI_GOOD : CLI_BAD),
@@ -256,11 +270,8 @@ static int report_junit(struct cli *cli, const char *path, const struct fp8q_gat
         return fp8q_fail_nomem(&cli->error);
     for (size_t i = 0; i < gate->n_checks; i++) {
         const struct fp8q_gate_check *c = &gate->checks[i];
-        enum cli_outcome outcome = c->verdict == FP8Q_VERDICT_PASS      ? CLI_PASSED
-                                   : c->verdict == FP8Q_VERDICT_SKIPPED ? CLI_SKIPPED
-                                   : c->verdict >= FP8Q_VERDICT_FAIL    ? CLI_FAILED
-                                                                        : CLI_ERROR;
-        cases[i] = (struct cli_case){tiers[c->tier], c->id, c->message, NULL, outcome};
+        cases[i] =
+            (struct cli_case){tiers[c->tier], c->id, c->message, NULL, outcome_of(c->verdict)};
     }
     int status = cli_junit_write(path, "fp8q gate", cases, gate->n_checks, &cli->error);
     free(cases);

@@ -137,7 +137,7 @@ int cmd_sweep(struct cli *cli)
         "it.\n"
         "\n"
         "Example: fp8q sweep Qwen3-4B --text prompts.txt --budget-kld 0.01 -o leave.txt";
-    struct args args = {.acts = 1, .budget_kld = -1};
+    struct args args = {.acts = 1, .budget_kld = FP8Q_SWEEP_NO_BUDGET};
     struct cli_word by = {by_words, &args.by}, acts = {acts_words, &args.acts},
                     fmt = {fmt_words, &args.scale_fmt},
                     unaligned = {unaligned_words, &args.unaligned};

@@ -126,6 +126,7 @@ static struct judgement judge_baseline(const struct fp8q_evidence *b,
     if (!b->output.known || !b->source.known || !b->inputs.known)
         return (struct judgement){FP8Q_VERDICT_MISSING,
                                   "it names no fingerprints of source, output and inputs"};
+
     if (equal(b->source, b->output))
         return (struct judgement){FP8Q_VERDICT_FOREIGN,
                                   "it compares a checkpoint with itself, not with its source"};
@@ -134,6 +135,8 @@ static struct judgement judge_baseline(const struct fp8q_evidence *b,
             FP8Q_VERDICT_FOREIGN,
             "it is of the checkpoint that is judged: equal to itself anything "
             "is"};
+
+    /* Any recipe is within 25 % of itself: only plain rounding is a yardstick.  */
     if (!b->rounding || strcmp(b->rounding, FP8Q_PLAIN_ROUNDING) != 0)
         return (struct judgement){
             FP8Q_VERDICT_FOREIGN,

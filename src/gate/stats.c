@@ -40,6 +40,7 @@ static double beta_fraction(double x, double a, double b)
 {
     const double tiny = 1e-300;
     double c = 1, d = 1 - (a + b) * x / (a + 1);
+
     d = 1 / (fabs(d) < tiny ? tiny : d);
     double f = d;
     for (int m = 1; m < 100000; m++) {
@@ -49,11 +50,13 @@ static double beta_fraction(double x, double a, double b)
         d = 1 / (fabs(d) < tiny ? tiny : d);
         c = fabs(c) < tiny ? tiny : c;
         f *= d * c;
+
         double odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1));
         d = 1 + odd * d;
         c = 1 + odd / c;
         d = 1 / (fabs(d) < tiny ? tiny : d);
         c = fabs(c) < tiny ? tiny : c;
+
         double step = d * c;
         f *= step;
         if (fabs(step - 1) < 1e-15)

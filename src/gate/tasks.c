@@ -61,20 +61,24 @@ static int read_lines(struct fp8q_task_reader *r, const char *text, size_t len)
 {
     const char *format = NULL;
     size_t number = 0;
+
     for (size_t at = 0, end; at < len; at = end + 1) {
         const char *newline = memchr(text + at, '\n', len - at);
         char what[300];
         struct fp8q_shown shown;
         struct fp8q_json *line;
+
         end = newline ? (size_t)(newline - text) : len;
         number++;
         if (is_blank(text + at, end - at))
             continue;
+
         snprintf(what, sizeof(what), "%s line %zu", fp8q_show(&shown, r->what), number);
         FP8Q_TRY(fp8q_json_parse(text + at, end - at, FP8Q_JSON_PYTHON, what, &line, r->err));
         int status = read_line(r, line);
         fp8q_json_free(line);
         FP8Q_TRY(status);
+
         if (format && strcmp(format, r->result->format) != 0)
             return fp8q_fail(r->err, FP8Q_E_FORMAT, "task-format", "%s: %s after lines of %s", what,
                              r->result->format, format);
@@ -88,6 +92,7 @@ static int read_lines(struct fp8q_task_reader *r, const char *text, size_t len)
 static int read_document(struct fp8q_task_reader *r, const struct fp8q_json *root, bool *known_out)
 {
     *known_out = true;
+
     if (fp8q_json_is_object(fp8q_json_get(root, "results"))) {
         r->result->format = "lm-eval results";
         return fp8q_task_lm_eval_results(r, root);
@@ -103,6 +108,7 @@ static int read_document(struct fp8q_task_reader *r, const struct fp8q_json *roo
 static int read_any(struct fp8q_task_reader *r, const char *text, size_t len)
 {
     size_t start = 0;
+
     while (start < len && strchr(" \t\r\n", text[start]))
         start++;
     if (start == len)
@@ -111,12 +117,14 @@ static int read_any(struct fp8q_task_reader *r, const char *text, size_t len)
         r->result->format = "CSV";
         return fp8q_task_csv(r, text, len);
     }
+
     struct fp8q_json *root;
     struct fp8q_error err; /* a JSONL file is no document: that is no error yet */
     bool known = false;
     int status = fp8q_json_parse(text, len, FP8Q_JSON_PYTHON, r->what, &root, &err);
     if (status == FP8Q_E_NOMEM)
         return fp8q_fail_nomem(r->err);
+
     if (status == FP8Q_OK) {
         status = read_document(r, root, &known);
         fp8q_json_free(root);
@@ -139,15 +147,17 @@ static int finish(struct fp8q_task_reader *r)
         return FP8Q_OK;
     if (result->n_items == 0)
         return fp8q_fail(r->err, FP8Q_E_EVIDENCE, "task-empty", "%s: no results in it", r->what);
-    if (result
-            ->position_starts) /* stays in the order of the file, which pairing by id allows for */
+
+    /* Prompts stay in the order of the file: they are paired by line.  */
+    if (result->position_starts) {
         FP8Q_TRY(fp8q_grow(&result->position_starts, result->n_items, &r->starts_cap,
                            sizeof(size_t), r->err));
-    if (result->position_starts)
         result->position_starts[result->n_items] = result->n_positions;
-    else
-        qsort(result->items, result->n_items, sizeof(*result->items), compare_items);
-    for (size_t i = 1; i < result->n_items && !result->position_starts; i++)
+        return FP8Q_OK;
+    }
+
+    qsort(result->items, result->n_items, sizeof(*result->items), compare_items);
+    for (size_t i = 1; i < result->n_items; i++)
         if (strcmp(result->items[i - 1].id, result->items[i].id) == 0)
             return fp8q_fail(r->err, FP8Q_E_FORMAT, "task-id-twice", "%s: id \"%s\" occurs twice",
                              r->what, fp8q_show(&shown, result->items[i].id));

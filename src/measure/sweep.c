@@ -369,6 +369,12 @@ static int measure_units(struct run *r, struct fp8q_error *err)
 
 static int run_sweep(const struct fp8q_sweep_job *job, struct fp8q_error *err)
 {
+    double budget = job->options->budget_kld;
+
+    /* NaN and negative numbers would be no budget without a word.  */
+    if (!(budget >= 0 && isfinite(budget)) && !(budget <= FP8Q_SWEEP_NO_BUDGET))
+        return fp8q_fail(err, FP8Q_E_ARG, "sweep-budget",
+                         "budget of the KLD: expected a number from 0 on, found %g", budget);
     FP8Q_TRY(fp8q_inputs_check(job->inputs, job->model, err));
     FP8Q_TRY(list_units(job->sweep, job->model, job->options, err));
     job->sweep->source_bytes = job->model->ckpt->data_bytes;

@@ -12,16 +12,20 @@
 #ifndef FP8Q_SWEEP_H
 #define FP8Q_SWEEP_H
 
+#include <math.h>
+
 #include "measure/eval.h"
 
 enum fp8q_sweep_by { FP8Q_SWEEP_SITE, FP8Q_SWEEP_LAYER, FP8Q_SWEEP_KIND };
+
+#define FP8Q_SWEEP_NO_BUDGET ((double)-INFINITY)
 
 struct fp8q_sweep_options {
     enum fp8q_sweep_by by;
     enum fp8q_acts acts;
     enum fp8q_scale_fmt fmt;
     bool ragged;           /* also weights whose sizes are no multiples of 128 */
-    double budget_kld;     /* largest KLD allowed; negative: none */
+    double budget_kld;     /* largest KLD allowed, from 0 on; FP8Q_SWEEP_NO_BUDGET: none */
     uint64_t budget_bytes; /* largest size of all tensors; 0: none */
     unsigned n_threads;
     const char *kernel;
@@ -52,7 +56,7 @@ struct fp8q_sweep {
     bool met; /* the chosen split keeps its budget, measured */
 };
 
-/* FP8Q_E_ARG if nothing can be quantized.  A budget that cannot be met gives `met` false and the
+/* FP8Q_E_ARG if nothing can be quantized, or the budget is no number from 0 on.  A budget that cannot be met gives `met` false and the
  * closest split.  */
 int fp8q_sweep_run(const struct fp8q_model *model, const struct fp8q_inputs *inputs,
                    const struct fp8q_sweep_options *options, struct fp8q_sweep *sweep_out,

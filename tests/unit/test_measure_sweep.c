@@ -44,8 +44,10 @@ static void a_units_cost_is_that_of_a_whole_run(void **state)
     struct fixture f;
     struct fp8q_sweep s;
     open_fixture(&f, "llama-untied");
-    struct fp8q_sweep_options options = {
-        .acts = FP8Q_ACTS_SERVED, .budget_kld = -1, .n_threads = 2, .buffer_bytes = 1};
+    struct fp8q_sweep_options options = {.acts = FP8Q_ACTS_SERVED,
+                                         .budget_kld = FP8Q_SWEEP_NO_BUDGET,
+                                         .n_threads = 2,
+                                         .buffer_bytes = 1};
     sweep(&f, &options, &s);
     assert_int_equal(s.n_units, 8);
     uint64_t saved = 0;
@@ -82,7 +84,8 @@ static void budgets_are_kept(void **state)
     struct fp8q_sweep all, s;
     struct fp8q_error err = {0};
     open_fixture(&f, "llama-untied");
-    struct fp8q_sweep_options options = {.acts = FP8Q_ACTS_NONE, .budget_kld = -1, .n_threads = 2};
+    struct fp8q_sweep_options options = {
+        .acts = FP8Q_ACTS_NONE, .budget_kld = FP8Q_SWEEP_NO_BUDGET, .n_threads = 2};
     sweep(&f, &options, &all);
     options.budget_kld = all.all_kld / 2;
     sweep(&f, &options, &s);
@@ -100,12 +103,18 @@ static void budgets_are_kept(void **state)
     fp8q_text_reset(&ignore);
     fp8q_sweep_reset(&s);
 
+    const double wrong[] = {(double)NAN, -1, (double)INFINITY};
+    for (size_t i = 0; i < 3; i++) {
+        options.budget_kld = wrong[i];
+        assert_failed(fp8q_sweep_run(&f.model, &f.inputs, &options, &s, &err), FP8Q_E_ARG, &err,
+                      "from 0 on");
+    }
     options.budget_kld = 0; /* only nothing quantized costs nothing */
     sweep(&f, &options, &s);
     assert_true(s.met && s.n_kept == s.n_units && s.chosen_kld == 0);
     fp8q_sweep_reset(&s);
 
-    options.budget_kld = -1;
+    options.budget_kld = FP8Q_SWEEP_NO_BUDGET;
     options.budget_bytes = (all.chosen_bytes + all.source_bytes) / 2;
     sweep(&f, &options, &s);
     assert_true(s.met && s.chosen_bytes <= options.budget_bytes && s.n_kept > 0);
@@ -126,8 +135,10 @@ static void other_units_and_nothing_to_quantize(void **state)
     struct fp8q_error err = {0};
     open_fixture(&f, "llama-tied");
     f.inputs.n_samples = 1;
-    struct fp8q_sweep_options options = {
-        .by = FP8Q_SWEEP_KIND, .budget_kld = -1, .n_threads = 2, .fmt = FP8Q_SCALE_UE8M0};
+    struct fp8q_sweep_options options = {.by = FP8Q_SWEEP_KIND,
+                                         .budget_kld = FP8Q_SWEEP_NO_BUDGET,
+                                         .n_threads = 2,
+                                         .fmt = FP8Q_SCALE_UE8M0};
     sweep(&f, &options, &s);
     assert_int_equal(s.n_units, 4);
     fp8q_sweep_reset(&s);
