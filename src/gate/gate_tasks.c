@@ -334,6 +334,25 @@ static int check_aggregates(const struct fp8q_task_check *c, bool lower)
     return add_loss(c, &loss);
 }
 
+/* ---- the same question? -------------------------------------------------------------------- */
+
+/* Largest score; items or the mean.  */
+static double largest(const struct fp8q_task_result *r)
+{
+    double max = r->aggregate ? r->mean : 0;
+    for (size_t i = 0; i < r->n_items; i++)
+        max = fmax(max, r->items[i].score);
+    return max;
+}
+
+/* 0.75 in one file and 75 in the other: no loss could show.  */
+static bool scales_differ(const struct fp8q_task_result *b, const struct fp8q_task_result *q)
+{
+    double low = fmin(largest(b), largest(q)), high = fmax(largest(b), largest(q));
+
+    return b->direction != FP8Q_DIRECTION_LOWER && low <= 1 && high > 10;
+}
+
 /* ---- tier 2 -------------------------------------------------------------------------------- */
 
 /* NULL if both are of the same question, else what differs.  */
@@ -347,6 +366,11 @@ static const char *kind_error(const struct fp8q_task_result *b, const struct fp8
         return "base and quantized run have different metrics";
     if (b->version && q->version && b->version != q->version)
         return "base and quantized run are of different versions of the task";
+    if (b->n && q->n && b->n != q->n)
+        return "base and quantized run are of different numbers of items";
+    if (scales_differ(b, q))
+        return "one run has scores of up to 1, the other of more than 10: they are of different "
+               "scales";
     return b->aggregate || b->position_starts ? NULL : pairing_error(b, q);
 }
 
