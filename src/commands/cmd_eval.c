@@ -139,6 +139,17 @@ static void print_worst(struct cli *cli, const struct fp8q_eval *e)
     free(order);
 }
 
+/* A mean over all hides that what follows an image may suffer more than text.  */
+static void print_modalities(struct cli *cli, const struct fp8q_eval *e)
+{
+    for (unsigned i = 0; e->by_modality && i < FP8Q_MODALITIES; i++) {
+        const struct fp8q_eval_sample *m = &e->modality[i];
+        if (m->tokens > 0)
+            cli_print(cli, "modality %u: %llu tokens, KLD %.6f, top-1 %.3f %%\n", i,
+                      (unsigned long long)m->tokens, m->kld, 100 * m->top1);
+    }
+}
+
 static void print_result(struct cli *cli, const struct args *args, const struct state *s)
 {
     const struct fp8q_eval *e = &s->eval;
@@ -173,6 +184,7 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
                   "offline tool\n",
                   100 * e->rows[FP8Q_EVAL_ACTIVATIONS].kld / f->kld);
 
+    print_modalities(cli, e);
     print_worst(cli, e);
     cli_print_verbose(cli, "relative error of the hidden state after each layer:");
     for (uint32_t i = 0; i < e->n_layers; i++)

@@ -242,6 +242,50 @@ static void equal_checkpoints_differ_in_nothing(void **state)
     close_pair(&p);
 }
 
+/* Text and image positions apart: together they are the whole, and each sample is its own.  */
+static void modalities_and_samples_add_up(void **state)
+{
+    (void)state;
+    struct pair p;
+    struct fp8q_eval e;
+    open_pair(&p, "qwen2.5-vl-new", NULL, "vl.inputs.safetensors", FP8Q_SCALE_F32);
+    run_pair(&p, FP8Q_ACTS_SERVED, &e);
+    const struct fp8q_eval_figures *f = &e.rows[FP8Q_EVAL_OUTPUT];
+    assert_true(e.by_modality);
+
+    uint64_t tokens = 0, expected[FP8Q_MODALITIES] = {0};
+    unsigned present = 0;
+    double kld = 0, top1 = 0;
+    for (size_t i = 0; i < p.inputs.n_samples; i++)
+        for (size_t t = 0; t < p.inputs.samples[i].n_tokens; t++)
+            if (fp8q_sample_scored(&p.inputs.samples[i], t))
+                expected[p.inputs.samples[i].modality[t]]++;
+    for (size_t i = 0; i < FP8Q_MODALITIES; i++) {
+        assert_int_equal(e.modality[i].tokens, expected[i]);
+        if (expected[i] == 0)
+            continue;
+        present++;
+        tokens += expected[i];
+        kld += e.modality[i].kld * (double)expected[i];
+        top1 += e.modality[i].top1 * (double)expected[i];
+    }
+    assert_true(present > 1);
+    assert_int_equal(tokens, f->tokens);
+    assert_true(fabs(kld / (double)tokens - f->kld) <= 1e-12);
+    assert_true(fabs(top1 / (double)tokens - f->top1) <= 1e-12);
+
+    tokens = 0;
+    kld = 0;
+    for (size_t i = 0; i < e.n_samples; i++) {
+        tokens += e.samples[i].tokens;
+        kld += e.samples[i].tokens ? e.samples[i].kld * (double)e.samples[i].tokens : 0;
+    }
+    assert_int_equal(tokens, f->tokens);
+    assert_true(fabs(kld / (double)tokens - f->kld) <= 1e-12);
+    fp8q_eval_reset(&e);
+    close_pair(&p);
+}
+
 static void what_does_not_fit_is_refused(void **state)
 {
     (void)state;
@@ -301,6 +345,7 @@ int main(void)
         cmocka_unit_test(every_token_has_the_nll_of_transformers),
         cmocka_unit_test(threads_kernels_and_groups_change_no_bit),
         cmocka_unit_test(equal_checkpoints_differ_in_nothing),
+        cmocka_unit_test(modalities_and_samples_add_up),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(activations_that_overflow_are_an_error),
     };
