@@ -33,7 +33,9 @@ struct figures {
     unsigned tokens;
     double spread;      /* of the samples' KLD about the mean, relative; 0: 0.15 */
     double weight_rmse; /* of no concern to the gate */
+    double top1_spread; /* of the samples' agreement about the mean */
     unsigned n_samples;
+    bool no_inputs;          /* names no fingerprint of them */
     const char *differences; /* of the two config.json */
     bool unscored;           /* one more sample without a scored token */
     const char *extra;       /* replaces "kld.mean", "top1" or "tokens" by a lie */
@@ -81,8 +83,8 @@ static char *evidence_text(const struct figures *f)
     if (f->config)
         snprintf(config, sizeof(config), ",\"config\":\"%08x\"", f->config);
     snprintf(fingerprints, sizeof(fingerprints),
-             "{\"source\":\"%08x\",\"output\":\"%08x\",\"inputs\":\"%08x\"%s}", f->source,
-             f->output, f->inputs, config);
+             "{\"source\":\"%08x\",\"output\":\"%08x\",\"inputs%s\":\"%08x\"%s}", f->source,
+             f->output, f->no_inputs ? " of old" : "", f->inputs, config);
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_jsonw_string(&w, "schema", FP8Q_EVIDENCE_SCHEMA);
     fp8q_jsonw_string(&w, "kind", f->kind);
@@ -126,7 +128,7 @@ static char *evidence_text(const struct figures *f)
         fp8q_jsonw_uint(&w, "tokens", each);
         fp8q_jsonw_number(&w, "kld", f->kld * hardness(f, i));
         if (f->top1 > 0)
-            fp8q_jsonw_number(&w, "top1", f->top1);
+            fp8q_jsonw_number(&w, "top1", f->top1 + f->top1_spread * (hardness(f, i) - 1));
         fp8q_jsonw_close(&w, '}');
     }
     if (f->unscored)
@@ -453,6 +455,24 @@ static const struct scenario no_accident[] = {
     {"a sample without a scored token", V(PASS), 0, "eval.kld-vs-baseline",
      .evidence = WITH(.unscored = true), .baseline = PLAIN(.unscored = true)},
 
+    {"top-1 agreement that varies from sample to sample", V(INCONCLUSIVE), 5, "eval.top1",
+     POLICY("\"eval\":{\"top1_min\":0.95}"), .evidence = WITH(.top1_spread = 0.23)},
+    {"top-1 agreement that does not", V(PASS), 0, "eval.top1",
+     POLICY("\"eval\":{\"top1_min\":0.95}"), .evidence = WITH(.top1_spread = 0.01)},
+    {"top-1 agreement of few tokens", V(INCONCLUSIVE), 5, "eval.top1",
+     POLICY("\"eval\":{\"top1_min\":0.95,\"min_tokens\":80}"), .evidence = WITH(.tokens = 80)},
+    {"a baseline whose agreement varies", V(INCONCLUSIVE), 5, "eval.top1-vs-baseline",
+     POLICY("\"eval\":{\"top1_drop_vs_baseline\":0.01}"), .baseline = PLAIN(.top1_spread = 0.23)},
+    {"a ratio to plain rounding near its limit", V(INCONCLUSIVE), 5, "eval.kld-vs-baseline",
+     .evidence = WITH(.kld = 0.0087, .spread = 0.5), .baseline = PLAIN()},
+    {"requantized, near the limit", V(INCONCLUSIVE), 5, "eval.kld-vs-floor",
+     POLICY("\"eval\":{\"requantized\":true}"), .evidence = WITH(.requant = 0.0113)},
+    {"inputs not named, none asked for", V(PASS), 0, "eval", .evidence = WITH(.no_inputs = true)},
+    {"inputs not named, the policy pins them", V(FOREIGN), 5, "eval",
+     POLICY("\"eval\":{\"inputs\":\"33333333\"}"), .evidence = WITH(.no_inputs = true)},
+    {"inputs that the policy pins", V(PASS), 0, "eval",
+     POLICY("\"eval\":{\"inputs\":\"33333333\"}")},
+
     /* nothing judged */
     {"only a limit of top-1", V(MISSING), 5, "eval.limits",
      POLICY("\"eval\":{\"kld_vs_baseline\":null,\"kld_vs_floor\":null,\"top1_min\":0.1}")},
@@ -722,14 +742,16 @@ static void evidence_that_contradicts_itself_is_malformed(void **state)
 }
 
 /* Scores that are no counts: @shift is what the quantized model loses on each item.  */
-static enum fp8q_verdict judge_scores(unsigned n, double shift, const char *policy_text)
+static enum fp8q_verdict judge_scores(unsigned n, double shift, unsigned clusters,
+                                      const char *policy_text)
 {
     struct fp8q_text csv[2] = {{0}};
     for (int side = 0; side < 2; side++) {
-        fp8q_text_puts(&csv[side], "id,score\n");
+        fp8q_text_puts(&csv[side], clusters ? "id,score,cluster\n" : "id,score,note\n");
         for (unsigned i = 0; i < n; i++)
-            fp8q_text_printf(&csv[side], "%u,%.6f\n", i,
-                             0.5 + 0.01 * (i % 40) - (side ? shift + 0.001 * (i % 7) - 0.003 : 0));
+            fp8q_text_printf(&csv[side], "%u,%.6f,%u\n", i,
+                             0.5 + 0.01 * (i % 40) - (side ? shift + 0.001 * (i % 7) - 0.003 : 0),
+                             clusters ? i % clusters : 0);
     }
     struct scenario s = {.policy = policy_text};
     struct fp8q_error err = {0};
@@ -756,13 +778,22 @@ static void scores_are_judged_in_their_direction(void **state)
 {
     (void)state;
     const char *none = POLICY("\"confidence\":0.95");
-    assert_int_equal(judge_scores(400, 0, none), FP8Q_VERDICT_PASS);
-    assert_int_equal(judge_scores(400, -0.1, none), FP8Q_VERDICT_PASS);
-    assert_int_equal(judge_scores(400, 0.1, none), FP8Q_VERDICT_FAIL);
-    assert_int_equal(judge_scores(40, 0, none), FP8Q_VERDICT_INCONCLUSIVE);
-    assert_int_equal(judge_scores(400, 0, LOWER), FP8Q_VERDICT_PASS);
-    assert_int_equal(judge_scores(400, 0.1, LOWER), FP8Q_VERDICT_PASS);
-    assert_int_equal(judge_scores(400, -0.1, LOWER), FP8Q_VERDICT_FAIL);
+    assert_int_equal(judge_scores(400, 0, 0, none), FP8Q_VERDICT_PASS);
+    assert_int_equal(judge_scores(400, -0.1, 0, none), FP8Q_VERDICT_PASS);
+    assert_int_equal(judge_scores(400, 0.1, 0, none), FP8Q_VERDICT_FAIL);
+    assert_int_equal(judge_scores(40, 0, 0, none), FP8Q_VERDICT_INCONCLUSIVE);
+    assert_int_equal(judge_scores(400, 0, 0, LOWER), FP8Q_VERDICT_PASS);
+    assert_int_equal(judge_scores(400, 0.1, 0, LOWER), FP8Q_VERDICT_PASS);
+    assert_int_equal(judge_scores(400, -0.1, 0, LOWER), FP8Q_VERDICT_FAIL);
+
+    /* Four scenes are four units, however many episodes each has.  */
+    assert_int_equal(judge_scores(400, 0, 4, none), FP8Q_VERDICT_INCONCLUSIVE);
+    assert_int_equal(judge_scores(400, 0, 200, none), FP8Q_VERDICT_PASS);
+    const char *margin = POLICY("\"tasks\":{\"margin\":null,\"recovery\":0.95}");
+    assert_int_equal(judge_scores(400, 0, 0, margin), FP8Q_VERDICT_PASS);
+    assert_int_equal(judge_scores(400, 0.1, 0, margin), FP8Q_VERDICT_FAIL);
+    const char *exact = POLICY("\"tasks\":{\"margin\":null,\"recovery\":1}");
+    assert_int_equal(judge_scores(400, 0, 0, exact), FP8Q_VERDICT_INCONCLUSIVE);
 }
 
 /* Real figures (Qwen2.5-0.5B, 4,088 tokens): compensated rounding with unit tokens has a higher
