@@ -66,7 +66,8 @@ static void int_errors(const float *x, size_t n, float scale, float max, double 
         size_t lanes = fp8q_min_size(n - i, 16);
         for (size_t lane = 0; lane < lanes; lane++) {
             float q = (x[i + lane] / scale + magic) - magic;
-            q = q > max ? max : q < -max ? -max : q;
+            q = q > max ? max : q;
+            q = q < -max ? -max : q;
             double d = (double)x[i + lane] - (double)(q * scale);
             d2[lane] += d * d;
         }
