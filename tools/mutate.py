@@ -88,8 +88,7 @@ def main():
         files = [f.resolve().relative_to(top) for f in args.files]
         chosen = [(f, *m) for f in files for m in mutants(tree / f)]
         random.Random(args.s).shuffle(chosen)
-        killed = broken = 0
-        survivors = []
+        killed = broken = survivors = 0
         for path, number, new in chosen[:args.n]:
             target = tree / path
             before = target.read_text()
@@ -101,12 +100,11 @@ def main():
             elif run(test, tree, 300) != 0:
                 killed += 1
             else:
-                survivors.append((path, number + 1, old.strip(), new.strip()))
+                survivors += 1
+                print(f"{path}:{number + 1}\n  - {old.strip()}\n  + {new.strip()}", flush=True)
             target.write_text(before)
 
-        for path, number, old, new in survivors:
-            print(f"{path}:{number}\n  - {old}\n  + {new}")
-        print(f"{killed} killed, {len(survivors)} survived, {broken} did not compile")
+        print(f"{killed} killed, {survivors} survived, {broken} did not compile")
     finally:
         subprocess.call(["git", "worktree", "remove", "--force", str(tree)], cwd=top)
         shutil.rmtree(work, ignore_errors=True)
