@@ -25,10 +25,15 @@ static int bad_member(const char *what, const char *member, const char *expected
                      expected);
 }
 
-/* A number in [low, high]; absent or null gives NAN unless @required.  */
+struct range {
+    double low, high;
+};
+static const struct range nats = {0, 1e6}, share = {0, 1}, change = {-1e6, 1e6},
+                          perplexity = {0, 1e300};
+
+/* A number in @range; absent or null gives NAN unless @required.  */
 static int read_number(const struct fp8q_json *object, const char *member, bool required,
-                       double low, double high, const char *what, double *out,
-                       struct fp8q_error *err)
+                       struct range range, const char *what, double *out, struct fp8q_error *err)
 {
     char expected[80];
     const struct fp8q_json *value = fp8q_json_path(object, member);
@@ -38,9 +43,9 @@ static int read_number(const struct fp8q_json *object, const char *member, bool 
         return FP8Q_OK;
 
     *out = fp8q_json_number(value, ABSENT);
-    if (*out >= low && *out <= high)
+    if (*out >= range.low && *out <= range.high)
         return FP8Q_OK;
-    snprintf(expected, sizeof(expected), "a number from %g to %g", low, high);
+    snprintf(expected, sizeof(expected), "a number from %g to %g", range.low, range.high);
     return bad_member(what, member, expected, err);
 }
 
@@ -83,8 +88,8 @@ static int read_samples(struct fp8q_evidence_eval *f, const struct fp8q_json *li
 
         if (!fp8q_json_uint(fp8q_json_get(item, "tokens"), &s->tokens))
             return bad_member(what, "samples[].tokens", "an integer", err);
-        FP8Q_TRY(read_number(item, "kld", s->tokens > 0, 0, 1e6, what, &s->kld, err));
-        FP8Q_TRY(read_number(item, "top1", false, 0, 1, what, &s->top1, err));
+        FP8Q_TRY(read_number(item, "kld", s->tokens > 0, nats, what, &s->kld, err));
+        FP8Q_TRY(read_number(item, "top1", false, share, what, &s->top1, err));
         f->n_scored += s->tokens > 0;
     }
     return FP8Q_OK;
@@ -94,12 +99,12 @@ static int read_samples(struct fp8q_evidence_eval *f, const struct fp8q_json *li
 static int read_row(const struct fp8q_json *object, bool required, const char *what,
                     struct fp8q_evidence_row *row, struct fp8q_error *err)
 {
-    FP8Q_TRY(read_number(object, "kld.mean", required, 0, 1e6, what, &row->kld, err));
-    FP8Q_TRY(read_number(object, "kld.se", false, 0, 1e6, what, &row->kld_se, err));
-    FP8Q_TRY(read_number(object, "top1", false, 0, 1, what, &row->top1, err));
-    FP8Q_TRY(read_number(object, "top1_se", false, 0, 1, what, &row->top1_se, err));
-    FP8Q_TRY(read_number(object, "ppl.dln", false, -1e6, 1e6, what, &row->dln, err));
-    return read_number(object, "ppl.dln_se", false, 0, 1e6, what, &row->dln_se, err);
+    FP8Q_TRY(read_number(object, "kld.mean", required, nats, what, &row->kld, err));
+    FP8Q_TRY(read_number(object, "kld.se", false, nats, what, &row->kld_se, err));
+    FP8Q_TRY(read_number(object, "top1", false, share, what, &row->top1, err));
+    FP8Q_TRY(read_number(object, "top1_se", false, share, what, &row->top1_se, err));
+    FP8Q_TRY(read_number(object, "ppl.dln", false, change, what, &row->dln, err));
+    return read_number(object, "ppl.dln_se", false, nats, what, &row->dln_se, err);
 }
 
 /* ---- contradictions ------------------------------------------------------------------------ */
@@ -181,8 +186,8 @@ static int check_perplexity(const struct fp8q_json *root, const char *what, doub
                             struct fp8q_error *err)
 {
     double source, output;
-    FP8Q_TRY(read_number(root, "ppl.source", false, 0, 1e300, what, &source, err));
-    FP8Q_TRY(read_number(root, "ppl.output", false, 0, 1e300, what, &output, err));
+    FP8Q_TRY(read_number(root, "ppl.source", false, perplexity, what, &source, err));
+    FP8Q_TRY(read_number(root, "ppl.output", false, perplexity, what, &output, err));
     if (source > 0 && output > 0 && differ(dln, log(output / source)))
         return fp8q_fail(err, FP8Q_E_FORMAT, "evidence-contradiction",
                          "%s: \"ppl.dln\" is %.17g, but \"ppl.source\" and \"ppl.output\" give "

@@ -82,14 +82,14 @@ static int bad_value(const char *what, const char *section, const char *key, con
 }
 
 static int read_limit(const struct fp8q_json *value, const char *what, const char *section,
-                      const char *key, double low, double high, double *out, struct fp8q_error *err)
+                      const char *key, const double range[2], double *out, struct fp8q_error *err)
 {
     char expected[80];
 
     *out = fp8q_json_number(value, NONE);
-    if (fp8q_json_is_null(value) || (*out >= low && *out <= high))
+    if (fp8q_json_is_null(value) || (*out >= range[0] && *out <= range[1]))
         return FP8Q_OK;
-    snprintf(expected, sizeof(expected), "null or a number from %g to %g", low, high);
+    snprintf(expected, sizeof(expected), "null or a number from %g to %g", range[0], range[1]);
     return bad_value(what, section, key, expected, err);
 }
 
@@ -141,6 +141,7 @@ static int read_crc(const struct fp8q_json *value, const char *what, const struc
 static int read_member(struct fp8q_policy *policy, const struct member *m,
                        const struct fp8q_json *value, const char *what, struct fp8q_error *err)
 {
+    const double range[2] = {m->low, m->high};
     uint64_t number;
 
     switch (m->kind) {
@@ -155,8 +156,7 @@ static int read_member(struct fp8q_policy *policy, const struct member *m,
         *(uint64_t *)field(policy, m) = number;
         return FP8Q_OK;
     case KIND_LIMIT:
-        FP8Q_TRY(
-            read_limit(value, what, m->section, m->key, m->low, m->high, field(policy, m), err));
+        FP8Q_TRY(read_limit(value, what, m->section, m->key, range, field(policy, m), err));
         if (m->offset == AT(confidence) && isnan(policy->confidence))
             return bad_value(what, m->section, m->key, "a number", err);
         return FP8Q_OK;
@@ -173,12 +173,13 @@ static int read_member(struct fp8q_policy *policy, const struct member *m,
 static int read_task_member(struct fp8q_task_policy *task, const struct fp8q_json *m,
                             const char *what, struct fp8q_error *err)
 {
+    const double any[2] = {0, 1e6}, share[2] = {0, 1};
     const char *key = fp8q_json_key(m);
 
     if (strcmp(key, "margin") == 0)
-        return read_limit(m, what, task->name, key, 0, 1e6, &task->margin, err);
+        return read_limit(m, what, task->name, key, any, &task->margin, err);
     if (strcmp(key, "recovery") == 0)
-        return read_limit(m, what, task->name, key, 0, 1, &task->recovery, err);
+        return read_limit(m, what, task->name, key, share, &task->recovery, err);
 
     if (strcmp(key, "lower_is_better") == 0) {
         bool yes = fp8q_json_bool(m, false);
