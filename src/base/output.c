@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/dir.h"
@@ -189,6 +190,23 @@ static int open_beside(struct fp8q_output *out, bool exists, struct fp8q_error *
     return fp8q_fail_errno(err, error, "cannot write %s", fp8q_show(&shown, out->path));
 }
 
+/* Waits a while for somebody to read a FIFO, and not for ever as open() would.  */
+static int open_into(const char *path)
+{
+    enum { STEPS = 100 };
+    static const struct timespec step = {.tv_nsec = 100000000};
+    int fd = -1;
+    for (int i = 0; i < STEPS; i++) {
+        fd = fp8q_open_retry(path, O_WRONLY | O_NOCTTY | O_NONBLOCK, 0);
+        if (fd >= 0 || errno != ENXIO)
+            break;
+        (void)nanosleep(&step, NULL);
+    }
+    if (fd >= 0)
+        (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    return fd;
+}
+
 int fp8q_output_open(const char *path, struct fp8q_output *out, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
@@ -206,8 +224,7 @@ int fp8q_output_open(const char *path, struct fp8q_output *out, struct fp8q_erro
         }
         return open_beside(out, t.exists, err);
     }
-    out->fd = t.place == PLACE_OPEN ? fcntl(t.fd, F_DUPFD_CLOEXEC, 3)
-                                    : fp8q_open_retry(t.path, O_WRONLY | O_NOCTTY, 0);
+    out->fd = t.place == PLACE_OPEN ? fcntl(t.fd, F_DUPFD_CLOEXEC, 3) : open_into(t.path);
     return out->fd >= 0 ? FP8Q_OK
                         : fp8q_fail_errno(err, errno, "cannot write %s", fp8q_show(&shown, path));
 }

@@ -9,7 +9,8 @@
  * | a link                            | the same with what it leads to; the link stays            |
  * | /dev/stdout, /dev/fd/N, a process | written into, from where the descriptor stands            |
  * | substitution                      |                                                           |
- * | a FIFO or a device                | opened and written into                                   |
+ * | a FIFO or a device                | opened and written into; ten seconds are given for        |
+ * |                                   | somebody to read a FIFO                                   |
  * | a directory                       | refused                                                   |
  *
  * Where no file can be made beside it (a directory that may not be written, one file that is

@@ -210,8 +210,8 @@ static int check_length(const struct fp8q_destination *names, const char *dir, c
     return status;
 }
 
-static int check_lengths(const struct fp8q_destination *names, const struct fp8q_listing *files,
-                         struct fp8q_error *err)
+int fp8q_destination_check_lengths(const struct fp8q_destination *names,
+                                   const struct fp8q_listing *files, struct fp8q_error *err)
 {
     FP8Q_TRY(check_length(names, names->final, NULL, err));
     /* The longest that stands in the work directory.  */
@@ -309,7 +309,6 @@ int fp8q_destination_check(const struct fp8q_destination *names,
     *old = (struct fp8q_listing){0};
     *empty_out = false;
     FP8Q_TRY(check_source(names, rules->ckpt, err));
-    FP8Q_TRY(check_lengths(names, rules->files, err));
     FP8Q_TRY(check_parent(names, err));
     FP8Q_TRY(check_reads(names, rules->reads, err));
     return check_old(names, rules, old, empty_out, err);

@@ -143,7 +143,9 @@ int fp8q_outdir_check(const struct fp8q_outdir_job *job, struct fp8q_error *err)
     bool empty;
     FP8Q_TRY(fp8q_destination_open(job->destination, job->rules.ckpt->is_dir, &names, err));
 
-    int status = look(&names, &left, err);
+    int status = fp8q_destination_check_lengths(&names, job->rules.files, err);
+    if (status == FP8Q_OK)
+        status = look(&names, &left, err);
     if (status == FP8Q_OK && !left.pending) /* else DST is only known once that is settled */
         status = fp8q_destination_check(&names, &job->rules, &old, &empty, err);
     if (status == FP8Q_OK)

@@ -157,6 +157,22 @@ int fp8q_workdir_clear(const struct fp8q_destination *names, struct fp8q_error *
     return status;
 }
 
+/* A client that did not see the close in time: the file has no name of its own any more.  */
+static void remove_silly_names(const struct fp8q_outdir *out)
+{
+    char **list;
+    size_t n;
+    if (fp8q_list_dir(out->names.work, &list, &n, NULL) != FP8Q_OK)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        char *path = fp8q_join(out->names.work, list[i]);
+        if (path && strncmp(list[i], ".nfs", 4) == 0)
+            (void)fp8q_unlink(path, NULL);
+        free(path);
+    }
+    fp8q_names_free(list, n);
+}
+
 /* The lock file is removed while it is held, so that whoever opened it meanwhile notices.  NFS then
  * keeps it under another name until it is closed, and only after that the directory is empty.  */
 static void remove_work(struct fp8q_outdir *out)
@@ -167,8 +183,10 @@ static void remove_work(struct fp8q_outdir *out)
         (void)fp8q_unlink(path, NULL);
     (void)fp8q_rmdir(out->names.work, &gone, NULL);
     (void)fp8q_close(&out->lock_fd, "", NULL);
-    if (!gone)
+    if (!gone) {
+        remove_silly_names(out);
         (void)fp8q_rmdir(out->names.work, &gone, NULL);
+    }
     free(path);
 }
 

@@ -231,8 +231,10 @@ static int make_metadata(const struct fp8q_plan *plan, size_t shard,
     if (!pairs)
         return fp8q_fail_nomem(err);
     for (size_t i = 0; h && i < h->n_metadata; i++) {
+        /* Of the conversion before, or what another tool says of the weights as they were.  */
         bool later = strcmp(h->metadata[i].key, "format") == 0 ||
-                     strncmp(h->metadata[i].key, "fp8q.", 5) == 0; /* of the conversion before */
+                     strncmp(h->metadata[i].key, "fp8q.", 5) == 0 ||
+                     strcmp(h->metadata[i].key, "_quantization_metadata") == 0;
         for (size_t j = i + 1; j < h->n_metadata && !later; j++)
             later = strcmp(h->metadata[i].key, h->metadata[j].key) == 0;
         if (!later)

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,10 +26,12 @@ void __sanitizer_print_stack_trace(void) __attribute__((weak));
 
 static struct fault armed;
 static long *counts;
+static long n_calls; /* of all kinds but memory */
 
 void fault_arm(const struct fault *fault, long *counts_out)
 {
     armed = *fault;
+    n_calls = 0;
     counts = counts_out;
 }
 
@@ -43,6 +46,11 @@ static enum fault_kind next(enum fault_call call)
     if (!counts)
         return FAULT_NONE;
     long n = __atomic_fetch_add(&counts[call], 1, __ATOMIC_RELAXED);
+    if (armed.kind == FAULT_KILL) {
+        if (call != CALL_MEMORY && __atomic_fetch_add(&n_calls, 1, __ATOMIC_RELAXED) == armed.at)
+            raise(SIGKILL);
+        return FAULT_NONE;
+    }
     if (armed.kind == FAULT_NONE || call != armed.call ||
         (armed.kind == FAULT_ALWAYS ? n < armed.at : n != armed.at))
         return FAULT_NONE;

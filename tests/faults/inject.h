@@ -43,7 +43,8 @@ enum fault_kind {
     FAULT_NONE,   /* only counted */
     FAULT_ERRNO,  /* fails with @error */
     FAULT_ALWAYS, /* ... and so does every later one */
-    FAULT_SHORT   /* moves one byte only */
+    FAULT_SHORT,  /* moves one byte only */
+    FAULT_KILL    /* SIGKILL before the call; @at counts the calls of all kinds, memory excepted */
 };
 struct fault {
     enum fault_kind kind;
