@@ -168,22 +168,35 @@ static int drop_commit(const struct fp8q_outdir *out, struct fp8q_error *err)
 
 /* ---- undo ------------------------------------------------------------------------------------ */
 
-/* The old directory, or those of its files that are there, go back to DST.  */
+/* What was set aside goes back to DST: the directory as a whole if nothing else is in it, else those
+ * of its files that are there.  */
 static int put_back_dir(const struct fp8q_outdir *out, const struct fp8q_listing *old,
                         struct fp8q_error *err)
 {
+    struct fp8q_text strangers = {0};
+    struct stat st;
     bool aside, final;
+    size_t n;
     char *dir = old_dir(out);
-    int status = is_there(dir, &aside, err);
+    int status = dir ? fp8q_lstat(dir, &st, &aside, err) : fp8q_fail_nomem(err);
+    if (status != FP8Q_OK || !aside || old->count == 0)
+        goto end;
+
+    status = is_there(out->names.final, &final, err);
     if (status == FP8Q_OK)
-        status = is_there(out->names.final, &final, err);
-    if (status == FP8Q_OK && aside && !final)
+        status = fp8q_listing_strangers(old, dir, &n, &strangers, err);
+    if (status == FP8Q_OK && !final && n == 0) {
         status = fp8q_rename(dir, out->names.final, err);
-    else if (status == FP8Q_OK && aside) {
-        status = fp8q_listing_move(old, dir, out->names.final, err);
-        if (status == FP8Q_OK)
-            status = fp8q_listing_remove(old, dir, NULL, err);
+        goto end;
     }
+    if (status == FP8Q_OK && !final)
+        status = fp8q_mkdir_mode(out->names.final, st.st_mode, err);
+    if (status == FP8Q_OK)
+        status = fp8q_listing_move(old, dir, out->names.final, err);
+    if (status == FP8Q_OK)
+        status = fp8q_listing_remove(old, dir, NULL, err);
+end:
+    fp8q_text_reset(&strangers);
     free(dir);
     return status;
 }

@@ -54,6 +54,22 @@ static int look_at(const char *path, bool *there_out, struct fp8q_error *err)
     return *there_out && !S_ISDIR(st.st_mode) ? foreign(path, "it is no directory", err) : FP8Q_OK;
 }
 
+/* What stands aside is listed by the commit that set it aside.  */
+static int look_at_old(const struct fp8q_destination *names, const struct leftover *left,
+                       struct fp8q_error *err)
+{
+    struct fp8q_text strangers = {0};
+    size_t n = 0;
+    char *dir = fp8q_join(names->work, FP8Q_OLD_NAME);
+    int status =
+        dir ? fp8q_listing_strangers(&left->old, dir, &n, &strangers, err) : fp8q_fail_nomem(err);
+    if (status == FP8Q_OK && n)
+        status = foreign(dir, strangers.data, err);
+    fp8q_text_reset(&strangers);
+    free(dir);
+    return status;
+}
+
 static int look_at_work(const struct fp8q_destination *names, struct leftover *left,
                         struct fp8q_error *err)
 {
@@ -74,7 +90,7 @@ static int look_at_work(const struct fp8q_destination *names, struct leftover *l
     if (status == FP8Q_OK)
         status = fp8q_commit_pending(names, &left->pending, &left->old, &why);
     if (status == FP8Q_OK)
-        return FP8Q_OK;
+        return look_at_old(names, left, err);
     if (status == FP8Q_E_FORMAT)
         return foreign(names->work, why.message, err);
     if (err)

@@ -5,7 +5,9 @@
  *     losses situations            foreign files at every name, before every command
  *     losses kills [EVERY]         SIGKILL at every (EVERY-th) system call of commands that make or
  *                                  replace an output
- *     losses sequences [N [SEED]]  N random sequences of commands, kills and foreign files (200, 1)
+ *     losses sequences [N [SEED [FIRST]]]
+ *                                  N random sequences of commands, kills and foreign files (200 of
+ *                                  seed 1, from the first)
  *
  * Each run is a forked child.  Foreign files have contents of their own; after every command each of
  * them must be there unchanged, the source must be as before, and DST must be what it was or the
@@ -581,7 +583,7 @@ static void step(const char *where, size_t *parts)
         *parts = 0;
 }
 
-static void sequences(unsigned long n, uint64_t seed)
+static void sequences(unsigned long n, uint64_t seed, unsigned long first)
 {
     uint32_t source = sources();
     for (size_t i = 0; i < N_KINDS; i++) {
@@ -589,7 +591,7 @@ static void sequences(unsigned long n, uint64_t seed)
         must_run(&kinds[i].command, 0);
         outputs[i] = digest_of("dst");
     }
-    for (unsigned long i = 0; i < n; i++) {
+    for (unsigned long i = first; i < first + n; i++) {
         char where[64];
         size_t parts = 0;
         state = seed * 1000003 + i;
@@ -638,7 +640,8 @@ int main(int argc, char **argv)
         kills(argc > 2 ? strtol(argv[2], NULL, 10) : 1);
     else
         sequences(argc > 2 ? strtoul(argv[2], NULL, 10) : 200,
-                  argc > 3 ? strtoul(argv[3], NULL, 10) : 1);
+                  argc > 3 ? strtoul(argv[3], NULL, 10) : 1,
+                  argc > 4 ? strtoul(argv[4], NULL, 10) : 0);
     printf("%lu runs, %lu wrong\n", n_runs, n_wrong);
     if (chdir("/") != 0 || fp8q_remove_tree(made, &err) != FP8Q_OK)
         fprintf(stderr, "losses: %s\n", err.message);
