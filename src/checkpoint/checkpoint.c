@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * checkpoint.c - an open checkpoint: finds tensors, reads them, notices changed files, closes.
+ * checkpoint.c - an open checkpoint: finds tensors, notices changed files, closes.
  */
 #include "checkpoint/checkpoint.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/dir.h"
 #include "base/io.h"
+#include "checkpoint/internal.h"
 
 void fp8q_shard_free(struct fp8q_shard *shard)
 {
@@ -25,6 +25,7 @@ void fp8q_ckpt_close(struct fp8q_ckpt *ckpt)
     for (size_t i = 0; i < ckpt->n_shards; i++)
         fp8q_shard_free(&ckpt->shards[i]);
 
+    fp8q_reading_close(ckpt->reading);
     free(ckpt->shards);
     free(ckpt->tensors);
     free(ckpt->index_text);
@@ -90,41 +91,22 @@ int fp8q_shard_unchanged(const struct fp8q_shard *shard, int fd, struct fp8q_err
     return check_same(shard, &st, err);
 }
 
-int fp8q_ckpt_read(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *tensor, uint64_t offset,
-                   void *buf, size_t len, struct fp8q_error *err)
+int fp8q_shard_in_place(const struct fp8q_shard *shard, struct fp8q_error *err)
 {
-    const struct fp8q_shard *shard = &ckpt->shards[tensor->shard];
     struct fp8q_shown shown;
     struct stat st;
-    int fd;
+    bool there;
 
-    if (offset > tensor->size_bytes || len > tensor->size_bytes - offset)
-        return fp8q_fail(err, FP8Q_E_ARG, "range", "tensor \"%s\" has %" PRIu64 " bytes only",
-                         fp8q_show(&shown, tensor->name), tensor->size_bytes);
-
-    FP8Q_TRY(fp8q_open_read(shard->path, &st, &fd, err));
-    int status = check_same(shard, &st, err);
-    if (status == FP8Q_OK)
-        status = fp8q_pread(fd, buf, len, tensor->offset + offset, shard->path, err);
-
-    /* Reading loses nothing at a failed close.  */
-    (void)fp8q_close(&fd, shard->path, NULL); /* only read */
-    return status;
+    FP8Q_TRY(fp8q_stat(shard->path, &st, &there, err));
+    if (!there)
+        return fp8q_fail(err, FP8Q_E_IO, "source-changed", "%s: is gone",
+                         fp8q_show(&shown, shard->path));
+    return check_same(shard, &st, err);
 }
 
 int fp8q_ckpt_unchanged(const struct fp8q_ckpt *ckpt, struct fp8q_error *err)
 {
-    struct fp8q_shown shown;
-
-    for (size_t i = 0; i < ckpt->n_shards; i++) {
-        struct stat st;
-        bool there;
-
-        FP8Q_TRY(fp8q_stat(ckpt->shards[i].path, &st, &there, err));
-        if (!there)
-            return fp8q_fail(err, FP8Q_E_IO, "source-changed", "%s: is gone",
-                             fp8q_show(&shown, ckpt->shards[i].path));
-        FP8Q_TRY(check_same(&ckpt->shards[i], &st, err));
-    }
+    for (size_t i = 0; i < ckpt->n_shards; i++)
+        FP8Q_TRY(fp8q_shard_in_place(&ckpt->shards[i], err));
     return FP8Q_OK;
 }

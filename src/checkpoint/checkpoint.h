@@ -62,6 +62,8 @@ struct fp8q_ckpt {
      * directory may hold shards of its own (an index may name "sub/x.safetensors").  */
     char **other_files;
     size_t n_other_files;
+
+    struct fp8q_reading *reading; /* shards that fp8q_ckpt_read() keeps open; NULL: none */
 };
 
 /* Opens @path: a .safetensors file, or a directory with model.safetensors.index.json and its shards
@@ -94,8 +96,9 @@ const struct fp8q_tensor *fp8q_ckpt_find(const struct fp8q_ckpt *ckpt, const cha
 const struct fp8q_tensor *fp8q_ckpt_find_joined(const struct fp8q_ckpt *ckpt, const char *head,
                                                 size_t head_len, const char *tail);
 
-/* Reads @len bytes of a tensor from byte @offset of it on.  Opens and closes the shard: for small
- * tensors and for tests; the stream loop keeps descriptors instead (files.h).  */
+/* Reads @len bytes of a tensor from byte @offset of it on, from any thread.  Keeps the few shards
+ * that were read last open until the checkpoint is closed: for scales and small tensors; the stream
+ * loop has descriptors of its own (files.h).  */
 int fp8q_ckpt_read(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *tensor, uint64_t offset,
                    void *buf, size_t len, struct fp8q_error *err);
 

@@ -20,6 +20,13 @@ struct fp8q_opening {
     bool has_single; /* model.safetensors beside an index, which may name it or not */
 };
 
+/* FP8Q_E_IO "source-changed" if another file stands under the shard's path by now.  */
+int fp8q_shard_in_place(const struct fp8q_shard *shard, struct fp8q_error *err);
+
+/* No shard open.  */
+int fp8q_reading_create(struct fp8q_reading **reading_out, struct fp8q_error *err);
+void fp8q_reading_close(struct fp8q_reading *reading);
+
 /* Every shard file exists; two names of one file become one shard.  Reads nothing.  */
 int fp8q_ckpt_check_shards(struct fp8q_opening *o);
 

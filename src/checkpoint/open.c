@@ -480,6 +480,8 @@ int fp8q_ckpt_open_watched(const char *path, const struct fp8q_watch *watch,
     o.ckpt->path = strdup(path);
     int status = o.ckpt->path ? fp8q_is_dir(path, &is_dir, err) : fp8q_fail_nomem(err);
     if (status == FP8Q_OK)
+        status = fp8q_reading_create(&o.ckpt->reading, err);
+    if (status == FP8Q_OK)
         status = is_dir ? open_dir(&o) : open_file(&o);
 
     fp8q_index_reset(&o.index);

@@ -256,6 +256,25 @@ static void encode_rows_bf16(uint8_t *dst, const void *src, size_t n_rows, size_
     fp8q_kernel_avx2.encode_rows[FP8Q_FLOAT_BF16](dst, src, n_rows, n, step, scale);
 }
 
+/* As fast in 32 bytes a step, and the lanes are eight.  */
+static void add_noise_bf16(const void *src, const uint8_t *codes, size_t n, float scale,
+                           struct fp8q_noise *noise)
+{
+    fp8q_kernel_avx2.add_noise[FP8Q_FLOAT_BF16](src, codes, n, scale, noise);
+}
+
+static void add_noise_f16(const void *src, const uint8_t *codes, size_t n, float scale,
+                          struct fp8q_noise *noise)
+{
+    fp8q_kernel_avx2.add_noise[FP8Q_FLOAT_F16](src, codes, n, scale, noise);
+}
+
+static void add_noise_f32(const void *src, const uint8_t *codes, size_t n, float scale,
+                          struct fp8q_noise *noise)
+{
+    fp8q_kernel_avx2.add_noise[FP8Q_FLOAT_F32](src, codes, n, scale, noise);
+}
+
 /* The compiler's own test asks the operating system too.  */
 static bool usable(void)
 {
@@ -275,4 +294,5 @@ const struct fp8q_kernel fp8q_kernel_avx512 = {
     .to_f32 = {bf16_to_f32, f16_to_f32, f32_to_f32},
     .scan_codes = scan_codes,
     .check = {check_bf16, check_f16, check_f32},
+    .add_noise = {add_noise_bf16, add_noise_f16, add_noise_f32},
 };

@@ -28,6 +28,12 @@ struct fp8q_error_sums {
 };
 double fp8q_error_total(const double lanes[16]);
 
+/* The same two sums in all, of single precision within 128 elements: for a figure in decibels, at a
+ * fifth of the cost.  */
+struct fp8q_noise {
+    double w2, d2;
+};
+
 struct fp8q_kernel {
     const char *name;     /* "scalar", "avx2", ...: for tests and --kernel */
     bool (*usable)(void); /* both the CPU and the operating system support it */
@@ -65,6 +71,11 @@ struct fp8q_kernel {
      * breaks the bound and makes the sum of its lane NaN.  */
     size_t (*check[FP8Q_N_FLOATS])(const void *src, const uint8_t *codes, size_t n, float scale,
                                    float factor, struct fp8q_error_sums *sums);
+
+    /* Adds signal and noise of @n elements; lanes and order are those of noise_of() in variants.h,
+     * so that the sums do not depend on the variant.  */
+    void (*add_noise[FP8Q_N_FLOATS])(const void *src, const uint8_t *codes, size_t n, float scale,
+                                     struct fp8q_noise *noise);
 };
 
 /* Every variant that was built, best first, scalar last, then NULL.  */

@@ -6,6 +6,8 @@
 #ifndef FP8Q_KERNEL_VARIANTS_H
 #define FP8Q_KERNEL_VARIANTS_H
 
+#include <string.h>
+
 #include "base/float_env.h"
 #include "kernel/kernel.h"
 
@@ -65,6 +67,80 @@ static inline struct check_bound check_bound(float scale, float factor)
         fp8q_float_env_leave(mode);                                                                \
         return broken;                                                                             \
     }
+
+/* Weights are taken in units of the power of two in the scale, in which their squares stay far from
+ * both ends of F32.  */
+struct noise_unit {
+    float to_unit, scale; /* the scale in that unit: 0.5 to 1 unless it is subnormal or huge */
+    double square;        /* of the unit */
+};
+
+static inline struct noise_unit noise_unit(float scale)
+{
+    uint32_t bits, exponent, unit_bits;
+    uint64_t square_bits;
+    struct noise_unit u;
+    memcpy(&bits, &scale, sizeof(bits));
+    exponent = bits >> 23;
+    exponent = exponent < 1 ? 1 : exponent > 252 ? 252 : exponent;
+
+    unit_bits = (253 - exponent) << 23; /* 2^(126 - exponent) */
+    square_bits = (uint64_t)(1023 - 252 + 2 * exponent) << 52;
+    memcpy(&u.to_unit, &unit_bits, sizeof(u.to_unit));
+    memcpy(&u.square, &square_bits, sizeof(u.square));
+    u.scale = scale * u.to_unit;
+    return u;
+}
+
+/* 16 lanes to one sum, in a fixed order.  */
+static inline double noise_total(const float lanes[16])
+{
+    double four[4];
+    for (int l = 0; l < 4; l++)
+        four[l] = ((double)lanes[l] + (double)lanes[l + 4]) +
+                  ((double)lanes[l + 8] + (double)lanes[l + 12]);
+    return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+/* For variants that have nothing faster: @w and @q of up to 128 weights and what their codes stand
+ * for; lane i % 16 takes element i.  */
+static inline void noise_of(const float *w, const float *q, size_t n, const struct noise_unit *u,
+                            struct fp8q_noise *noise)
+{
+    float w2[16] = {0}, d2[16] = {0};
+    for (size_t i = 0; i < n; i++) {
+        float x = w[i] * u->to_unit, d = x - q[i];
+        w2[i % 16] += x * x;
+        d2[i % 16] += d * d;
+    }
+    noise->w2 += noise_total(w2) * u->square;
+    noise->d2 += noise_total(d2) * u->square;
+}
+
+/* add_noise() of one format around a function of the same name and "_here".  */
+#define FP8Q_NOISE_INSTANCE(format)                                                                \
+    static void add_noise_##format(const void *src, const uint8_t *codes, size_t n, float scale,   \
+                                   struct fp8q_noise *noise)                                       \
+    {                                                                                              \
+        uint64_t mode = fp8q_float_env_enter();                                                    \
+        add_noise_##format##_here(src, codes, n, scale, noise);                                    \
+        fp8q_float_env_leave(mode);                                                                \
+    }
+
+#define FP8Q_ADD_NOISE(format, size)                                                               \
+    __attribute__((noinline)) static void add_noise_##format##_here(                               \
+        const void *src, const uint8_t *codes, size_t n, float scale, struct fp8q_noise *noise)    \
+    {                                                                                              \
+        const struct noise_unit u = noise_unit(scale);                                             \
+        float w[128], q[128];                                                                      \
+        for (size_t i = 0, m; i < n; i += m) {                                                     \
+            m = n - i < 128 ? n - i : 128;                                                         \
+            format##_to_f32(w, (const char *)src + (size)*i, m);                                   \
+            decode_f32(q, codes + i, m, u.scale);                                                  \
+            noise_of(w, q, m, &u, noise);                                                          \
+        }                                                                                          \
+    }                                                                                              \
+    FP8Q_NOISE_INSTANCE(format)
 
 /* Row by row, for variants that have nothing better for one format.  */
 #define FP8Q_AMAX_ROWS(format, amax, size)                                                         \

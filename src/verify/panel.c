@@ -37,7 +37,9 @@ struct panel {
     uint8_t *codes, *again; /* as stored; as derived */
     char *rest;             /* memory behind them */
     uint32_t amax[MOST_BLOCKS];
-    struct fp8q_error_sums sums;
+    struct fp8q_error_sums sums; /* of what had to be looked at element by element ... */
+    struct fp8q_noise noise;     /* ... and of what was equal */
+    bool other_codes, beyond;    /* said once a stripe: where one differs, most do */
 };
 
 /* Some rows of a panel.  */
@@ -144,16 +146,19 @@ static void check_values(const struct fp8q_compare_job *job, struct panel *v,
 
     if (c->same_rules && !gptq) {
         k->encode[v->from](v->again, values, n, scale);
-        if (memcmp(v->again, rows->codes + at, n) != 0)
+        bool differs = memcmp(v->again, rows->codes + at, n) != 0;
+        if (differs && !v->other_codes)
             note(job, &c->codes, output_name(job),
                  "FP8 values of row %llu from column %llu on are not what the source gives", row,
                  v->col + col);
+        v->other_codes |= differs;
     }
 
     size_t beyond = k->check[v->from](values, rows->codes + at, n, scale, c->factor, &v->sums);
-    if (beyond && !gptq)
+    if (beyond && !gptq && !v->beyond)
         note(job, &c->bound, output_name(job), "row %llu near column %llu is beyond the bound", row,
              v->col + col);
+    v->beyond |= beyond > 0;
 }
 
 static void raise_amax(const struct fp8q_compare_job *job, struct panel *v, const struct rows *rows)
@@ -165,24 +170,72 @@ static void raise_amax(const struct fp8q_compare_job *job, struct panel *v, cons
         v->amax[i] = of_chunk[i] > v->amax[i] ? of_chunk[i] : v->amax[i];
 }
 
+/* All FP8 values of a chunk again, a block at a time, each with the scale as stored.  */
+static void derive_values(const struct fp8q_compare_job *job, const struct panel *v,
+                          const struct rows *rows)
+{
+    const struct fp8q_weights *output = &job->worker->output;
+    const struct fp8q_kernel *k = job->all->options->kernel;
+    bool of_rows = output->scaling == FP8Q_SCALING_ROW;
+    uint32_t at_once = of_rows ? 1 : rows->n;
+
+    for (uint64_t col = 0, n; col < v->n_cols; col += n) {
+        n = fp8q_min_u64(fp8q_weights_run(output, v->col + col), v->n_cols - col);
+        for (uint32_t r = 0; r < rows->n; r += at_once) {
+            size_t at = (size_t)(r * v->n_cols + col);
+            k->encode_rows[v->from](v->again + at, rows->values + at * v->value_size, at_once,
+                                    (size_t)n, (size_t)v->n_cols,
+                                    fp8q_weights_scale(output, rows->row + r, v->col + col));
+        }
+    }
+}
+
+/* Whether a chunk holds what the source gives.  Then it keeps the bound too: rounding to the
+ * nearest does (docs/reference/numerics.md), and only the noise is left to be summed up.  */
+static bool is_derived(const struct fp8q_compare_job *job, struct panel *v, const struct rows *rows)
+{
+    const struct fp8q_weights *output = &job->worker->output;
+    const struct fp8q_kernel *k = job->all->options->kernel;
+    derive_values(job, v, rows);
+    if (memcmp(v->again, rows->codes, (size_t)(rows->n * v->n_cols)) != 0)
+        return false;
+
+    for (uint32_t r = 0; r < rows->n; r++)
+        for (uint64_t col = 0, n; col < v->n_cols; col += n) {
+            size_t at = (size_t)(r * v->n_cols + col);
+            n = fp8q_min_u64(fp8q_weights_run(output, v->col + col), v->n_cols - col);
+            k->add_noise[v->from](rows->values + at * v->value_size, rows->codes + at, (size_t)n,
+                                  fp8q_weights_scale(output, rows->row + r, v->col + col),
+                                  &v->noise);
+        }
+    return true;
+}
+
+static void check_row_scales(const struct fp8q_compare_job *job, struct panel *v,
+                             const struct rows *rows)
+{
+    const struct fp8q_kernel *k = job->all->options->kernel;
+    for (uint32_t r = 0; r < rows->n; r++) {
+        const char *row = rows->values + r * (size_t)v->n_cols * v->value_size;
+        check_scale(job, v, rows->row + r, v->col, k->amax_bits[v->from](row, (size_t)v->n_cols));
+    }
+}
+
 static void check_rows(const struct fp8q_compare_job *job, struct panel *v, const struct rows *rows)
 {
     struct fp8q_comparison *c = job->all;
-    const struct fp8q_kernel *k = c->options->kernel;
-    bool of_rows = c->same_rules && job->piece->scheme == FP8Q_SCHEME_CHANNEL &&
-                   v->n_cols == job->piece->n_cols;
+    bool gptq = c->gptq[job->piece - c->plan->pieces];
+    if (c->same_rules && job->piece->scheme == FP8Q_SCHEME_CHANNEL &&
+        v->n_cols == job->piece->n_cols)
+        check_row_scales(job, v, rows);
+    if (c->same_rules && !gptq && is_derived(job, v, rows))
+        return;
 
-    for (uint32_t r = 0; r < rows->n; r++) {
-        if (of_rows) {
-            const char *row = rows->values + r * (size_t)v->n_cols * v->value_size;
-            check_scale(job, v, rows->row + r, v->col,
-                        k->amax_bits[v->from](row, (size_t)v->n_cols));
-        }
+    for (uint32_t r = 0; r < rows->n; r++)
         for (uint64_t col = 0, n; col < v->n_cols; col += n) {
             n = fp8q_min_u64(fp8q_weights_run(&job->worker->output, v->col + col), v->n_cols - col);
             check_values(job, v, rows, r, col, (size_t)n);
         }
-    }
 }
 
 /* ---- what GPTQ rounded ----------------------------------------------------------------------- */
@@ -366,8 +419,8 @@ int fp8q_compare_fp8(const struct fp8q_compare_job *job, struct fp8q_error *err)
         FP8Q_TRY(check_panel(job, &v, err));
     }
 
-    job->all->stripes[job->stripe].w2 = fp8q_error_total(v.sums.w2);
-    job->all->stripes[job->stripe].d2 = fp8q_error_total(v.sums.d2);
+    job->all->stripes[job->stripe].w2 = v.noise.w2 + fp8q_error_total(v.sums.w2);
+    job->all->stripes[job->stripe].d2 = v.noise.d2 + fp8q_error_total(v.sums.d2);
     return FP8Q_OK;
 }
 

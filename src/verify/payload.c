@@ -140,12 +140,18 @@ static int check_blocks(struct fp8q_payload *p, struct worker *w, const struct i
         float scale = fp8q_weights_scale(&w->weights, row, col);
         unsigned max;
         (void)p->options->kernel->scan_codes(w->column_max + col, n, &max);
-        if (max_fits(p, max, scale))
+        if (max != 0x7F && max_fits(p, max, scale))
             continue;
+
         pthread_mutex_lock(&p->lock);
-        fp8q_findings_add(&p->block_max, w->task, item->tensor->name,
-                          "block at [%llu, %llu] with scale %g: largest FP8 value 0x%02X",
-                          (unsigned long long)row, (unsigned long long)col, (double)scale, max);
+        if (max == 0x7F)
+            fp8q_findings_add(&p->nan_codes, w->task, item->tensor->name,
+                              "FP8 value 0x7F or 0xFF in the block at [%llu, %llu]",
+                              (unsigned long long)row, (unsigned long long)col);
+        else
+            fp8q_findings_add(&p->block_max, w->task, item->tensor->name,
+                              "block at [%llu, %llu] with scale %g: largest FP8 value 0x%02X",
+                              (unsigned long long)row, (unsigned long long)col, (double)scale, max);
         pthread_mutex_unlock(&p->lock);
     }
     return FP8Q_OK;
@@ -205,10 +211,10 @@ static int look(struct fp8q_payload *p, struct worker *w, const struct item *ite
 
     w->seen += n;
     w->crc = fp8q_crc32(w->crc, bytes, n);
-    if (item->tensor->dtype == FP8Q_F8_E4M3)
-        check_nan(p, item, task, start + at, bytes, n);
-    if (item->judged)
+    if (item->judged) /* finds NaN on the way */
         raise_column_max(w->column_max, bytes, n, (size_t)item->n_cols);
+    else if (item->tensor->dtype == FP8Q_F8_E4M3)
+        check_nan(p, item, task, start + at, bytes, n);
 
     if (w->seen < task_bytes(item, task))
         return FP8Q_OK;

@@ -20,6 +20,7 @@
  * its code for streaming and for files is, so an error there cannot hide here.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,6 +67,17 @@ static bool is_as_planned(const struct fp8q_comparison *c, const struct fp8q_out
            memcmp(t->shape, p->shape, p->ndim * sizeof(*p->shape)) == 0;
 }
 
+/* "[256, 128]", as far as it fits.  */
+static const char *shape_text(char text[80], const uint64_t *shape, uint32_t ndim)
+{
+    int at = snprintf(text, 80, "[");
+    for (uint32_t k = 0; k < ndim && at < 56; k++)
+        at += snprintf(text + at, 80 - (size_t)at, "%s%llu", k ? ", " : "",
+                       (unsigned long long)shape[k]);
+    snprintf(text + at, 80 - (size_t)at, "]");
+    return text;
+}
+
 /* Every planned tensor is there as planned, and no other.  */
 static int match_tensors(struct fp8q_comparison *c, struct fp8q_error *err)
 {
@@ -73,6 +85,7 @@ static int match_tensors(struct fp8q_comparison *c, struct fp8q_error *err)
                               .status = FP8Q_CHECK_FAIL,
                               .limit =
                                   "the tensors that the source gives, with their types and shapes"};
+    char found[80], planned[80];
     size_t n_there = 0;
     for (size_t i = 0; i < c->plan->n_tensors; i++) {
         const struct fp8q_out_tensor *p = &c->plan->tensors[i];
@@ -84,9 +97,9 @@ static int match_tensors(struct fp8q_comparison *c, struct fp8q_error *err)
         else if (is_as_planned(c, p, t))
             c->tensors[i] = t;
         else
-            fp8q_findings_add(&f, i, p->name, "is %s of %llu elements, expected %s",
-                              fp8q_dtype_name(t->dtype), (unsigned long long)t->n_elems,
-                              fp8q_dtype_name(p->dtype));
+            fp8q_findings_add(&f, i, p->name, "is %s %s, expected %s %s", fp8q_dtype_name(t->dtype),
+                              shape_text(found, t->shape, t->ndim), fp8q_dtype_name(p->dtype),
+                              shape_text(planned, p->shape, p->ndim));
     }
 
     if (n_there < c->report->ckpt->n_tensors)

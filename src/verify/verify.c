@@ -32,7 +32,7 @@ static int read_manifest(struct fp8q_report *report, struct fp8q_error *err)
 }
 
 /* Every difference is a finding, however many: who reviews a lock wants to see all of it.  */
-static int check_lock(struct fp8q_report *report, const char *path, bool *widened_out,
+static int check_lock(struct fp8q_report *report, const char *path, size_t *n_beyond_out,
                       struct fp8q_error *err)
 {
     static const struct {
@@ -59,7 +59,7 @@ static int check_lock(struct fp8q_report *report, const char *path, bool *widene
         fp8q_findings_add(&findings[r.items[i].kind], i, r.items[i].name, "%s",
                           r.items[i].observed);
 
-    *widened_out = r.n_beyond > 0;
+    *n_beyond_out = r.n_beyond;
     fp8q_lock_result_reset(&r);
     return fp8q_report_add_all(report, status, all, FP8Q_LOCK_KINDS, err);
 }
@@ -127,7 +127,7 @@ static int check_all(const char *path, const struct fp8q_verify_options *o,
                      struct fp8q_report *report, struct fp8q_warnings *of_opening,
                      struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
-    bool widened = false;
+    size_t n_beyond = 0;
     FP8Q_TRY(open_checkpoint(path, report, of_opening, warnings, err));
     FP8Q_TRY(read_manifest(report, err));
     FP8Q_TRY(fp8q_verify_structure(report, of_opening, err));
@@ -136,11 +136,12 @@ static int check_all(const char *path, const struct fp8q_verify_options *o,
         FP8Q_TRY(fp8q_verify_written(report, err));
     FP8Q_TRY(verify_bytes(report, o, err));
     if (o->lock_file)
-        FP8Q_TRY(check_lock(report, o->lock_file, &widened, err));
+        FP8Q_TRY(check_lock(report, o->lock_file, &n_beyond, err));
 
-    if (widened)
-        return fp8q_fail(err, FP8Q_E_POLICY, "lock-widened", "%s: more is quantized than %s allows",
-                         path, o->lock_file);
+    if (n_beyond)
+        return fp8q_fail(err, FP8Q_E_POLICY, "lock-widened",
+                         "%s: %zu tensor%s quantized in another way than %s allows", path, n_beyond,
+                         n_beyond == 1 ? " is" : "s are", o->lock_file);
     return judge(report, path, o->strict, err);
 }
 

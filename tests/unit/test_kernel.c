@@ -378,6 +378,48 @@ static void test_rows(void **state)
     }
 }
 
+/* Signal and noise: the same sums from every variant, near those of double precision.  */
+static void test_add_noise(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    static uint16_t half[N];
+    static float wide[N];
+    static uint8_t codes[N];
+    static const float sizes[] = {1.0f, 0.0017f, 0x1p-120f, 0x1p-70f, 3e30f, FLT_MAX / 512};
+    uint64_t seed = test_seed();
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(*sizes); s++)
+        for (int from = 0; from < FP8Q_N_FLOATS; from++) {
+            if (from == FP8Q_FLOAT_F16 && s > 1)
+                continue;
+            for (size_t i = 0; i < N; i++) {
+                wide[i] =
+                    ((float)(int64_t)(random_u64(&seed) >> 40) - 0x1p23f) * 0x1p-23f * sizes[s];
+                half[i] = from == FP8Q_FLOAT_BF16 ? fp8q_bf16_from_f32(wide[i])
+                                                  : fp8q_f16_from_f32(wide[i]);
+            }
+            const void *src = from == FP8Q_FLOAT_F32 ? (const void *)wide : half;
+            const size_t counts[] = {0, 1, 15, 16, 17, 128, 129, N};
+            for (size_t c = 0; c < sizeof(counts) / sizeof(*counts); c++) {
+                float scale = fp8q_scale(sizes[s], FP8Q_SCALE_F32);
+                struct fp8q_noise expected = {1, 2};
+                struct fp8q_error_sums exact = {{0}, {0}};
+                scalar_kernel()->encode[from](codes, src, N, scale);
+                scalar_kernel()->add_noise[from](src, codes, counts[c], scale, &expected);
+                (void)scalar_kernel()->check[from](src, codes, counts[c], scale, 1.0f, &exact);
+                double w2 = 1 + fp8q_error_total(exact.w2), d2 = 2 + fp8q_error_total(exact.d2);
+                assert_true(fabs(expected.w2 - w2) <= 1e-5 * w2);
+                assert_true(fabs(expected.d2 - d2) <= 1e-4 * d2);
+                FOR_EACH_KERNEL(k)
+                {
+                    struct fp8q_noise found = {1, 2};
+                    k->add_noise[from](src, codes, counts[c], scale, &found);
+                    assert_memory_equal(&found, &expected, sizeof(found));
+                }
+            }
+        }
+}
+
 /* Zeros keep their sign, and so does what rounds to zero.  */
 static void test_signed_zeros(void **state)
 {
@@ -833,6 +875,7 @@ int main(void)
         cmocka_unit_test(test_encode_boundaries),
         cmocka_unit_test(test_encode_rows_all_inputs),
         cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_add_noise),
         cmocka_unit_test(test_signed_zeros),
         cmocka_unit_test(test_decode_all_codes),
         cmocka_unit_test(test_amax_finds_nonfinite),
