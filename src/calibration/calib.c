@@ -95,6 +95,7 @@ static int read_site(const struct fp8q_calib *c, const struct fp8q_tensor *sumsq
 {
     char name[192];
     bool has_count, has_moments;
+    /* The sums of squares are what a file must have: they say the sizes of all else.  */
     if (sumsq->ndim != 2 || sumsq->shape[0] == 0 || sumsq->shape[0] > FP8Q_MODALITIES ||
         sumsq->shape[1] == 0)
         return bad(c, sumsq->name, "has a wrong shape", err);
@@ -113,6 +114,7 @@ static int read_site(const struct fp8q_calib *c, const struct fp8q_tensor *sumsq
     FP8Q_TRY(read_counts(c, s, "hblk_count", s->moment_count, 2, &has_moments, err));
     FP8Q_TRY(read_counts(c, s, "amax_hist", s->hist, FP8Q_HIST_BINS, &s->has_hist, err));
 
+    /* Either all three of the Hessian's parts are there or none.  */
     if (!has_count || s->has[FP8Q_CALIB_HBLK] != has_moments ||
         s->has[FP8Q_CALIB_HELD] != has_moments)
         return bad(c, s->name, "lacks a part of its statistics", err);
@@ -149,6 +151,7 @@ static int read_meta(struct fp8q_calib *c, struct fp8q_error *err)
     struct fp8q_shown shown;
 
     copy_meta(h, "format", format, sizeof(format));
+    /* A file of a later version is not taken for one of somebody else.  */
     if (strncmp(format, "fp8q-calib/", 11) != 0)
         return fp8q_fail(err, FP8Q_E_FORMAT, "calibration", "%s: not a calibration file",
                          c->file->path);
@@ -205,6 +208,14 @@ static int read_sites(struct fp8q_calib *c, struct fp8q_error *err)
     return FP8Q_OK;
 }
 
+static int read_all(struct fp8q_calib *c, const char *path, struct fp8q_error *err)
+{
+    if (c->file->is_dir)
+        return fp8q_fail(err, FP8Q_E_ARG, "calibration", "%s: expected one file", path);
+    FP8Q_TRY(read_meta(c, err));
+    return read_sites(c, err);
+}
+
 int fp8q_calib_open(const char *path, struct fp8q_calib *calib_out, struct fp8q_error *err)
 {
     struct stat st;
@@ -218,12 +229,7 @@ int fp8q_calib_open(const char *path, struct fp8q_calib *calib_out, struct fp8q_
                          "%s: no such calibration file", fp8q_show(&shown, path));
 
     FP8Q_TRY(fp8q_ckpt_open(path, &calib_out->file, NULL, err));
-    int status = calib_out->file->is_dir
-                     ? fp8q_fail(err, FP8Q_E_ARG, "calibration", "%s: expected one file", path)
-                     : read_meta(calib_out, err);
-
-    if (status == FP8Q_OK)
-        status = read_sites(calib_out, err);
+    int status = read_all(calib_out, path, err);
     if (status != FP8Q_OK)
         fp8q_calib_close(calib_out);
     return status;
@@ -274,6 +280,7 @@ int fp8q_calib_matches(const struct fp8q_calib *calib, uint32_t fingerprint, str
 {
     char hex[16];
     struct fp8q_shown shown, source;
+    /* Compared as written: the file holds text, and an empty one matches nothing.  */
     snprintf(hex, sizeof(hex), "%08x", fingerprint);
     if (strcmp(hex, calib->meta.source_fingerprint) == 0)
         return FP8Q_OK;

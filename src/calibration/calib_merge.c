@@ -28,6 +28,7 @@ static int merge_site(struct merge *m, const struct fp8q_calib *other, struct fp
 {
     const struct fp8q_calib_site *o = fp8q_calib_find(other, s->name);
 
+    /* Of the same weights, and yet other inputs: made by another version, or by hand.  */
     if (!o || o->width != s->width)
         return fp8q_fail(err, FP8Q_E_ARG, "calibration",
                          "%s and %s cannot be merged: they differ in site \"%s\"",
@@ -53,6 +54,24 @@ static int merge_site(struct merge *m, const struct fp8q_calib *other, struct fp
     return FP8Q_OK;
 }
 
+static int add_arrays(const struct merge *m, const char *site, enum fp8q_calib_array array,
+                      float *part_of, float *out, struct fp8q_error *err)
+{
+    for (size_t i = 0; i < m->n_inputs; i++) {
+        const struct fp8q_calib_site *o = fp8q_calib_find(&m->inputs[i], site);
+        FP8Q_TRY(fp8q_calib_read(&m->inputs[i], o, array, part_of, err));
+
+        /* A file of fewer modalities has fewer rows: it adds to the first ones.  */
+        uint64_t floats = fp8q_calib_floats(o, array);
+        for (uint64_t j = 0; j < floats; j++)
+            if (array != FP8Q_CALIB_ABSMAX)
+                out[j] += part_of[j];
+            else if (part_of[j] > out[j])
+                out[j] = part_of[j];
+    }
+    return FP8Q_OK;
+}
+
 static int merge_get(void *ctx, size_t index, enum fp8q_calib_array array, float *out,
                      struct fp8q_error *err)
 {
@@ -64,19 +83,7 @@ static int merge_get(void *ctx, size_t index, enum fp8q_calib_array array, float
         return fp8q_fail_nomem(err);
 
     memset(out, 0, (size_t)n * sizeof(*out));
-
-    int status = FP8Q_OK;
-    for (size_t i = 0; i < m->n_inputs && status == FP8Q_OK; i++) {
-        const struct fp8q_calib_site *o = fp8q_calib_find(&m->inputs[i], s->name);
-        status = fp8q_calib_read(&m->inputs[i], o, array, part_of, err);
-        uint64_t floats = status == FP8Q_OK ? fp8q_calib_floats(o, array) : 0;
-        for (uint64_t j = 0; j < floats; j++)
-            if (array != FP8Q_CALIB_ABSMAX)
-                out[j] += part_of[j];
-            else if (part_of[j] > out[j])
-                out[j] = part_of[j];
-    }
-
+    int status = add_arrays(m, s->name, array, part_of, out, err);
     free(part_of);
     return status;
 }
@@ -96,6 +103,7 @@ static int add_meta(struct fp8q_calib_meta *sum, const struct fp8q_calib *other,
     sum->nll_tokens += o->nll_tokens;
 
     size_t len = strlen(sum->dataset);
+    /* Cut where it grows too long: a name for people.  */
     snprintf(sum->dataset + len, sizeof(sum->dataset) - len, "%s%s", len ? " + " : "", o->dataset);
     sum->inputs_fingerprint[0] = 0; /* no longer one set of inputs */
     return FP8Q_OK;
@@ -112,6 +120,7 @@ static int merge_open(struct merge *m, const char *const *paths, size_t n_paths,
         FP8Q_TRY(fp8q_calib_open(paths[m->n_inputs], &m->inputs[m->n_inputs], err));
 
     const struct fp8q_calib *first = &m->inputs[0];
+    /* The first file's sites are the frame; the others are added to them.  */
     m->sum.meta = first->meta;
     m->sum.n_sites = first->n_sites;
     m->sum.sites = fp8q_array(first->n_sites, sizeof(*m->sum.sites));
@@ -139,10 +148,11 @@ int fp8q_calib_merge(const char *const *paths, size_t n_paths, const char *creat
         return fp8q_fail(err, FP8Q_E_ARG, "usage", "merging needs at least two files");
 
     int status = merge_open(&m, paths, n_paths, err);
+    if (status != FP8Q_OK)
+        goto out;
     snprintf(m.sum.meta.created, sizeof(m.sum.meta.created), "%s", created);
-    if (status == FP8Q_OK)
-        status = fp8q_calib_write(&m.sum, out, overwrite, merge_get, &m, err);
-
+    status = fp8q_calib_write(&m.sum, out, overwrite, merge_get, &m, err);
+out:
     for (size_t i = 0; i < m.n_inputs; i++)
         fp8q_calib_close(&m.inputs[i]);
     free(m.inputs);

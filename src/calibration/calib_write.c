@@ -38,6 +38,7 @@ static void add_tensor(struct writer *w, const struct fp8q_calib_site *s, const 
                                             .dtype = dtype,
                                             .begin = w->at,
                                             .end = w->at + size};
+    /* Offsets count from the end of the header, which is written when they are known.  */
     w->at += size;
 }
 
@@ -46,6 +47,7 @@ static void list_tensors(struct writer *w)
 {
     for (size_t i = 0; i < w->calib->n_sites; i++) {
         const struct fp8q_calib_site *s = &w->calib->sites[i];
+        /* All integers are 64 bits wide, so what follows them stays aligned.  */
         add_tensor(w, s, "count", FP8Q_I64, 1, s->n_groups, 0, 0);
         if (s->has[FP8Q_CALIB_HBLK])
             add_tensor(w, s, "hblk_count", FP8Q_I64, 1, 2, 0, 0);
@@ -104,10 +106,27 @@ static int put_header(struct writer *w, struct fp8q_error *err)
 
     struct fp8q_text header = {0};
     int status = fp8q_st_emit(w->tensors, w->n, metadata, n, 0, &header, err);
-    if (status == FP8Q_OK)
-        status = put(w, header.data, header.len, err);
+    if (status != FP8Q_OK)
+        goto out;
+    status = put(w, header.data, header.len, err);
+out:
     fp8q_text_reset(&header);
     return status;
+}
+
+static int put_arrays(struct writer *w, fp8q_calib_get_fn *get, void *ctx, float *buffer,
+                      struct fp8q_error *err)
+{
+    const struct fp8q_calib *c = w->calib;
+    for (size_t i = 0; i < c->n_sites; i++)
+        for (int a = 0; a < FP8Q_CALIB_N_ARRAYS; a++) {
+            enum fp8q_calib_array array = (enum fp8q_calib_array)a;
+            if (!c->sites[i].has[a])
+                continue;
+            FP8Q_TRY(get(ctx, i, array, buffer, err));
+            FP8Q_TRY(put(w, buffer, fp8q_calib_floats(&c->sites[i], array) * sizeof(float), err));
+        }
+    return FP8Q_OK;
 }
 
 static int put_data(struct writer *w, fp8q_calib_get_fn *get, void *ctx, struct fp8q_error *err)
@@ -128,19 +147,9 @@ static int put_data(struct writer *w, fp8q_calib_get_fn *get, void *ctx, struct 
     }
 
     float *buffer = fp8q_array(most, sizeof(*buffer));
-    int status = buffer ? FP8Q_OK : fp8q_fail_nomem(err);
-
-    for (size_t i = 0; i < c->n_sites; i++)
-        for (int a = 0; a < FP8Q_CALIB_N_ARRAYS && status == FP8Q_OK; a++) {
-            if (!c->sites[i].has[a])
-                continue;
-            status = get(ctx, i, (enum fp8q_calib_array)a, buffer, err);
-            if (status == FP8Q_OK)
-                status = put(
-                    w, buffer,
-                    fp8q_calib_floats(&c->sites[i], (enum fp8q_calib_array)a) * sizeof(float), err);
-        }
-
+    if (!buffer)
+        return fp8q_fail_nomem(err);
+    int status = put_arrays(w, get, ctx, buffer, err);
     free(buffer);
     return status;
 }
@@ -168,6 +177,7 @@ static int write_all(struct writer *w, const char *path, bool overwrite, fp8q_ca
         return fp8q_fail_nomem(err);
 
     list_tensors(w);
+    FP8Q_TRY(check_new(path, overwrite, err));
     FP8Q_TRY(fp8q_output_open(path, &w->out, err));
     w->out.new_only = !overwrite;
     FP8Q_TRY(put_header(w, err));
@@ -179,9 +189,7 @@ int fp8q_calib_write(const struct fp8q_calib *calib, const char *path, bool over
                      fp8q_calib_get_fn *get, void *ctx, struct fp8q_error *err)
 {
     struct writer w = {.calib = calib, .out = {.fd = -1}};
-    int status = check_new(path, overwrite, err);
-    if (status == FP8Q_OK)
-        status = write_all(&w, path, overwrite, get, ctx, err);
+    int status = write_all(&w, path, overwrite, get, ctx, err);
     if (status != FP8Q_OK)
         fp8q_output_abandon(&w.out);
 

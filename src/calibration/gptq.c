@@ -74,6 +74,7 @@ static void round_block(const struct block *b, const float *factors, struct scra
     for (size_t i = 0; i < b->n; i++) {
         float *column = s->columns + i * n_rows;
         uint8_t *codes = s->codes + i * n_rows;
+        /* Value and code side by side: the difference is what the others must make up for.  */
         kernel->encode[FP8Q_FLOAT_F32](codes, column, n_rows, b->scale);
         kernel->decode[FP8Q_FLOAT_F32](s->rounded, codes, n_rows, b->scale);
 
@@ -148,6 +149,7 @@ int fp8q_gptq_guard(const struct fp8q_gptq_stripe *stripe, struct fp8q_gptq_erro
         stripe->kernel->encode[FP8Q_FLOAT_F32](s->codes, s->columns, b.n * stripe->n_rows, b.scale);
         sums_out->plain += held_error(&b, b.hessian->order, s);
 
+        /* The same block again, as if only three quarters of the tokens had been seen.  */
         take_block(&b, b.hessian->order_fit, s);
         round_block(&b, b.hessian->factors_fit, s);
         sums_out->compensated += held_error(&b, b.hessian->order_fit, s);

@@ -87,6 +87,7 @@ static int guard_all(struct run *run, struct fp8q_gptq_error *sums_out, struct f
                      2 * FP8Q_BLOCK * (size_t)hessian->n_cols * sizeof(float) +
                      2 * hessian->n_blocks * sizeof(float);
     run->area_size = (run->area_size + 63) / 64 * 64;
+    /* A worker keeps one area for all its stripes.  */
     run->areas = fp8q_array(n_threads, run->area_size);
     run->sums = fp8q_array(stripes, sizeof(*run->sums));
     if (!run->areas || !run->sums)

@@ -80,6 +80,7 @@ static void prepare(const float *h, size_t n, uint8_t *order, float *factors, do
 
     choose_order(h, n, order);
 
+    /* A mean of the diagonal, so that damping fits inputs of any size.  */
     for (size_t i = 0; i < n; i++)
         mean += (double)h[i * FP8Q_BLOCK + i] / (double)n;
 
@@ -89,7 +90,9 @@ static void prepare(const float *h, size_t n, uint8_t *order, float *factors, do
                 (double)h[order[i] * FP8Q_BLOCK + order[j]] * (i == j ? 1.0 : 1.0 - SHRINKAGE) +
                 (i == j ? DAMPING * mean : 0.0);
 
+    /* Zero first: without usable moments this is what remains, and it is plain rounding.  */
     memset(factors, 0, FP8Q_MOMENTS * sizeof(*factors));
+    /* Without factors the block is rounded plainly.  */
     if (mean > 0 && factor_from_below(work, n))
         invert_rows(work, n, u, factors);
 }
@@ -125,16 +128,15 @@ static int read_moments(const struct fp8q_calib *calib, const struct fp8q_calib_
                         struct job *job, struct fp8q_error *err)
 {
     size_t n = job->hessian->n_blocks;
+    FP8Q_TRY(fp8q_calib_read(calib, stats, FP8Q_CALIB_HBLK, job->fit, err));
     float *held = fp8q_array(n * FP8Q_MOMENTS, sizeof(*held));
     if (!held)
         return fp8q_fail_nomem(err);
 
-    int status = fp8q_calib_read(calib, stats, FP8Q_CALIB_HBLK, job->fit, err);
-    if (status == FP8Q_OK)
-        status = fp8q_calib_read(calib, stats, FP8Q_CALIB_HELD, held, err);
-    for (size_t b = 0; b < n && status == FP8Q_OK; b++)
+    /* In the file they are one array, here each block has its own beside the factors.  */
+    int status = fp8q_calib_read(calib, stats, FP8Q_CALIB_HELD, held, err);
+    for (size_t b = 0; b < n; b++)
         memcpy(job->hessian->blocks[b].held, held + b * FP8Q_MOMENTS, FP8Q_MOMENTS * sizeof(*held));
-
     free(held);
     return status;
 }
@@ -180,11 +182,12 @@ int fp8q_hessian_create(const struct fp8q_calib *calib, const char *tensor_name,
     int status = prepare_all(calib, stats, n_threads ? n_threads : 1, &job, err);
     free(job.fit);
     free(job.work);
-    if (status == FP8Q_OK)
-        *hessian_out = hessian;
-    else
+    if (status != FP8Q_OK) {
         fp8q_hessian_destroy(hessian);
-    return status;
+        return status;
+    }
+    *hessian_out = hessian;
+    return FP8Q_OK;
 }
 
 void fp8q_hessian_destroy(struct fp8q_hessian *hessian)

@@ -113,6 +113,7 @@ static int entry_of(struct import *im, const char *name, size_t len, struct entr
         return FP8Q_OK;
 
     size_t n = im->calib.n_sites;
+    /* A file lists the weights of a layer one after another, and layers are few.  */
     for (size_t i = 0; i < n; i++)
         if (strcmp(im->calib.sites[i].name, site) == 0) {
             *entry_out = &im->entries[i];
@@ -205,6 +206,7 @@ static int add_gguf_tensor(struct import *im, const struct bytes *b, size_t data
                          "%s: a tensor leaves the file or has a wrong shape", b->path);
 
     const uint8_t *p = b->data + data + t->offset;
+    /* Counts are stored as one float.  */
     if (kind == 2) {
         e->count = (double)float_at(p);
         return FP8Q_OK;
@@ -304,6 +306,7 @@ static int check_entries(struct import *im, const char *path, struct fp8q_error 
         if (!e->sumsq || !(e->count >= 0) || e->count > 9e15)
             return fp8q_fail(err, FP8Q_E_FORMAT, "imatrix", "%s: site \"%s\" lacks sums or counts",
                              path, s->name);
+        /* A mean of nothing guides nobody.  */
         if (e->count < 1)
             return fp8q_fail(err, FP8Q_E_EVIDENCE, "calibration-empty",
                              "%s: \"%s\" holds statistics of zero tokens", path, s->name);
@@ -336,29 +339,35 @@ static int get_array(void *ctx, size_t index, enum fp8q_calib_array array, float
     return FP8Q_OK;
 }
 
+static int read_entries(struct import *im, const char *path, char **data_out,
+                        struct fp8q_error *err)
+{
+    size_t len;
+    FP8Q_TRY(fp8q_read_file(path, MAX_FILE, data_out, &len, err));
+    struct bytes b = {.path = path, .data = (const uint8_t *)*data_out, .len = len};
+
+    /* The older format has no magic: what is no GGUF is read as one, and fails where it is none. */
+    if (len >= 4 && memcmp(*data_out, "GGUF", 4) == 0)
+        FP8Q_TRY(read_gguf(im, &b, err));
+    else
+        FP8Q_TRY(read_dat(im, &b, err));
+    return check_entries(im, path, err);
+}
+
 int fp8q_calib_import(const char *path, const char *created, const char *out, bool overwrite,
                       struct fp8q_error *err)
 {
     struct import im = {.entries = NULL};
-    char *data = NULL;
-    size_t len;
+    struct fp8q_calib_meta *meta = &im.calib.meta;
+    char *data = NULL; /* the entries point into it */
+    int status = read_entries(&im, path, &data, err);
+    if (status != FP8Q_OK)
+        goto out;
 
-    int status = fp8q_read_file(path, MAX_FILE, &data, &len, err);
-    struct bytes b = {
-        .path = path, .data = (const uint8_t *)data, .len = status == FP8Q_OK ? len : 0};
-
-    if (status == FP8Q_OK)
-        status = len >= 4 && memcmp(data, "GGUF", 4) == 0 ? read_gguf(&im, &b, err)
-                                                          : read_dat(&im, &b, err);
-    if (status == FP8Q_OK)
-        status = check_entries(&im, path, err);
-
-    snprintf(im.calib.meta.source, sizeof(im.calib.meta.source), "imatrix %.200s",
-             fp8q_basename(path));
-    snprintf(im.calib.meta.created, sizeof(im.calib.meta.created), "%s", created);
-    if (status == FP8Q_OK)
-        status = fp8q_calib_write(&im.calib, out, overwrite, get_array, &im, err);
-
+    snprintf(meta->source, sizeof(meta->source), "imatrix %.200s", fp8q_basename(path));
+    snprintf(meta->created, sizeof(meta->created), "%s", created);
+    status = fp8q_calib_write(&im.calib, out, overwrite, get_array, &im, err);
+out:
     free(im.calib.sites);
     free(im.entries);
     free(data);

@@ -47,6 +47,7 @@ static int gather(struct fp8q_rounding *r, struct fp8q_error *err)
 
         const char *name = fp8q_calib_site_of(ckpt->tensors[i].name, &buf);
         struct fp8q_rounding_site *s = find_site(r, name);
+        /* The first tensor of an input brings it in.  */
         if (!s) {
             s = &r->sites[r->n_sites++];
             snprintf(s->name, sizeof(s->name), "%s", name);
@@ -60,6 +61,30 @@ static int gather(struct fp8q_rounding *r, struct fp8q_error *err)
 
 /* ---- the guard ------------------------------------------------------------------------------- */
 
+/* Whether GPTQ helps the tensors @names.  */
+static int judge(struct fp8q_rounding *r, struct fp8q_rounding_site *s,
+                 const struct fp8q_hessian *hessian, const char *const *names, size_t n,
+                 const struct fp8q_json *decided, struct fp8q_error *err)
+{
+    /* The verifier derives what was decided, it does not decide again.  */
+    if (decided) {
+        s->compensated = fp8q_json_has_string(decided, s->name);
+        return FP8Q_OK;
+    }
+
+    struct fp8q_gptq_guard_job job = {.hessian = hessian,
+                                      .ckpt = r->plan->ckpt,
+                                      .names = names,
+                                      .n_names = n,
+                                      .fmt = r->plan->options.scale_fmt,
+                                      .kernel = r->kernel,
+                                      .gemm = r->gemm,
+                                      .n_threads = r->plan->threads};
+    FP8Q_TRY(fp8q_gptq_guard_run(&job, &s->guard, err));
+    s->compensated = fp8q_gptq_helps(&s->guard);
+    return FP8Q_OK;
+}
+
 static int decide_site(struct fp8q_rounding *r, size_t index, const char **names,
                        const struct fp8q_json *decided, struct fp8q_error *err)
 {
@@ -67,8 +92,8 @@ static int decide_site(struct fp8q_rounding *r, size_t index, const char **names
     struct fp8q_hessian *hessian = NULL;
     size_t n = 0;
 
+    /* Mates stand near each other, but nothing promises it.  */
     for (size_t i = 0; i < r->plan->ckpt->n_tensors; i++)
-        /* Mates stand near each other, but nothing promises it.  */
         if (r->site_of[i] == index)
             names[n++] = r->plan->ckpt->tensors[i].name;
 
@@ -78,42 +103,32 @@ static int decide_site(struct fp8q_rounding *r, size_t index, const char **names
         return FP8Q_OK;
     }
 
-    int status = FP8Q_OK;
-    /* The verifier derives what was decided, it does not decide again.  */
-    if (decided) {
-        s->compensated = fp8q_json_has_string(decided, s->name);
-    } else {
-        struct fp8q_gptq_guard_job job = {.hessian = hessian,
-                                          .ckpt = r->plan->ckpt,
-                                          .names = names,
-                                          .n_names = n,
-                                          .fmt = r->plan->options.scale_fmt,
-                                          .kernel = r->kernel,
-                                          .gemm = r->gemm,
-                                          .n_threads = r->plan->threads};
-        status = fp8q_gptq_guard_run(&job, &s->guard, err);
-        s->compensated = status == FP8Q_OK && fp8q_gptq_helps(&s->guard);
-    }
-
+    int status = judge(r, s, hessian, names, n, decided, err);
     r->n_compensated += s->compensated;
     r->n_plain += !s->compensated;
     fp8q_hessian_destroy(hessian);
     return status;
 }
 
+static int decide_all(struct fp8q_rounding *r, const char **names, const struct fp8q_json *decided,
+                      const struct fp8q_watch *watch, struct fp8q_error *err)
+{
+    for (size_t i = 0; i < r->n_sites; i++) {
+        FP8Q_TRY(fp8q_watch_check(watch, err));
+        FP8Q_TRY(decide_site(r, i, names, decided, err));
+        fp8q_watch_report(watch, "guard", i + 1, r->n_sites, FP8Q_UNIT_STEPS);
+    }
+    return FP8Q_OK;
+}
+
 static int decide(struct fp8q_rounding *r, const struct fp8q_json *decided,
                   const struct fp8q_watch *watch, struct fp8q_error *err)
 {
+    /* Room for the names of one input's tensors, at most all.  */
     const char **names = fp8q_array(r->plan->ckpt->n_tensors, sizeof(*names));
-    int status = names ? FP8Q_OK : fp8q_fail_nomem(err);
-
-    for (size_t i = 0; i < r->n_sites && status == FP8Q_OK; i++) {
-        status = fp8q_watch_check(watch, err);
-        if (status == FP8Q_OK)
-            status = decide_site(r, i, names, decided, err);
-        fp8q_watch_report(watch, "guard", i + 1, r->n_sites, FP8Q_UNIT_STEPS);
-    }
-
+    if (!names)
+        return fp8q_fail_nomem(err);
+    int status = decide_all(r, names, decided, watch, err);
     free(names);
     return status;
 }
@@ -130,6 +145,7 @@ int fp8q_rounding_open(const struct fp8q_plan *plan, const char *path,
                                 .lock = PTHREAD_MUTEX_INITIALIZER};
 
     FP8Q_TRY(fp8q_calib_open(path, &r->calib, err));
+    /* Statistics of other weights would round these worse than no statistics.  */
     FP8Q_TRY(fp8q_fingerprint(plan->ckpt, plan->threads, watch, &r->source_fingerprint, err));
     FP8Q_TRY(fp8q_calib_matches(&r->calib, r->source_fingerprint, err));
 
@@ -160,6 +176,20 @@ static void drop_idle(struct fp8q_rounding *r, const struct fp8q_rounding_site *
         }
 }
 
+/* With the lock held.  */
+static int load_site(struct fp8q_rounding *r, struct fp8q_rounding_site *s, size_t source,
+                     struct fp8q_error *err)
+{
+    if (!s->hessian) {
+        /* Stripes run in order, so the one before is done or nearly so.  */
+        drop_idle(r, s);
+        FP8Q_TRY(fp8q_hessian_create(&r->calib, r->plan->ckpt->tensors[source].name, s->n_cols, 1,
+                                     &s->hessian, err));
+    }
+    s->users++;
+    return FP8Q_OK;
+}
+
 int fp8q_rounding_acquire(struct fp8q_rounding *r, size_t source,
                           const struct fp8q_hessian **hessian_out, struct fp8q_error *err)
 {
@@ -168,18 +198,8 @@ int fp8q_rounding_acquire(struct fp8q_rounding *r, size_t source,
         return FP8Q_OK;
 
     struct fp8q_rounding_site *s = &r->sites[r->site_of[source]];
-    int status = FP8Q_OK;
     pthread_mutex_lock(&r->lock);
-
-    if (!s->hessian) {
-        /* Stripes run in order, so the one before is done or nearly so.  */
-        drop_idle(r, s);
-        status = fp8q_hessian_create(&r->calib, r->plan->ckpt->tensors[source].name, s->n_cols, 1,
-                                     &s->hessian, err);
-    }
-
-    if (status == FP8Q_OK)
-        s->users++;
+    int status = load_site(r, s, source, err);
     *hessian_out = s->hessian;
     pthread_mutex_unlock(&r->lock);
     return status;

@@ -206,6 +206,7 @@ const struct fp8q_architecture *fp8q_architecture_find(const char *type)
 bool fp8q_wrapper_known(const char *type)
 {
     for (size_t i = 0; i < sizeof(wrappers) / sizeof(*wrappers); i++)
+        /* By name alone: a wrapper that is new may do anything with its text.  */
         if (strcmp(type, wrappers[i]) == 0)
             return true;
     return false;

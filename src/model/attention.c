@@ -124,6 +124,7 @@ static int task_run(void *ctx, unsigned worker, uint64_t task, struct fp8q_error
     (void)err;
 
     uint32_t kv_head = (uint32_t)(task % job->model->n_kv_heads);
+    /* What is left counts blocks through all samples.  */
     task /= job->model->n_kv_heads;
     for (size_t i = 0; i < group->n_samples; i++) {
         size_t n_tokens = group->samples[i].n_tokens;

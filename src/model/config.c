@@ -50,6 +50,7 @@ static int read_heads(struct fp8q_model *m, const struct fp8q_architecture *a,
 {
     uint64_t heads, kv, dim;
     FP8Q_TRY(get_size(config, "num_attention_heads", 0, 4096, &heads, err));
+    /* Silent configs mean the class's default, which is not always one for each head.  */
     FP8Q_TRY(get_size(config, "num_key_value_heads", a->n_kv_heads ? a->n_kv_heads : heads, 4096,
                       &kv, err));
 
@@ -111,6 +112,7 @@ static int read_sizes(struct fp8q_model *m, const struct fp8q_architecture *a,
                                   a->norm_eps > 0 ? a->norm_eps : 1e-6);
     if (!(eps >= 0 && eps < 1))
         return bad_number("rms_norm_eps", eps, err);
+
     m->norm_eps = (float)eps;
     return read_activation(m, a, config, err);
 }
@@ -127,11 +129,13 @@ static void read_biases(struct fp8q_model *m, const struct fp8q_architecture *a,
     bool qkv =
         (a->traits & FP8Q_QKV_BIAS) && fp8q_json_bool(fp8q_json_get(config, "qkv_bias"), true);
 
+    /* The three that share an input have a bias together or not at all.  */
     for (int i = FP8Q_Q_PROJ; i <= FP8Q_V_PROJ; i++)
         m->bias[i] = attention || qkv;
     if (a->traits & FP8Q_OUT_BIAS)
         out = fp8q_json_bool(fp8q_json_get(config, "attention_out_bias"), false);
     m->bias[FP8Q_O_PROJ] = out;
+
     for (int i = FP8Q_GATE_PROJ; i <= FP8Q_DOWN_PROJ; i++)
         m->bias[i] = mlp;
 
@@ -147,6 +151,7 @@ static int read_factors(struct fp8q_model *m, const struct fp8q_architecture *a,
                         const struct fp8q_json *config, struct fp8q_error *err)
 {
     m->embed_scale = m->residual_scale = m->logit_scale = 1.0f;
+    /* What a head's dot product is divided by, as everyone does it.  */
     m->attention_scale = 1.0f / sqrtf((float)m->head_dim);
 
     if (a->traits & FP8Q_EMBED_BY_WIDTH)
@@ -163,6 +168,7 @@ static int read_factors(struct fp8q_model *m, const struct fp8q_architecture *a,
     if (a->traits & FP8Q_QUERY_SCALAR) {
         float scalar = 256;
         FP8Q_TRY(get_factor(config, "query_pre_attn_scalar", 256, &scalar, err));
+
         if (!(scalar > 0))
             return bad_number("query_pre_attn_scalar", (double)scalar, err);
         m->attention_scale = (float)(1.0 / sqrt((double)scalar));
@@ -207,6 +213,7 @@ static bool has_window(const struct windows *w, uint32_t layer)
         return w->flag;
     case FP8Q_WINDOW_FROM:
         return w->flag && layer >= w->bound;
+    /* Gemma 2 begins with a window, its every second layer sees all.  */
     case FP8Q_WINDOW_EVEN:
         return layer % 2 == 0;
     case FP8Q_WINDOW_FLAG_EVEN:
@@ -239,6 +246,7 @@ static int read_windows(struct fp8q_model *m, const struct fp8q_architecture *a,
 {
     const struct fp8q_json *value = fp8q_json_get(config, "sliding_window");
     struct windows w = {.arch = a, .bound = 28};
+
     uint64_t window = value ? 0 : a->window;
     if (value && !fp8q_json_is_null(value) && !fp8q_json_uint(value, &window))
         return fp8q_fail(err, FP8Q_E_FORMAT, "config",
@@ -269,6 +277,7 @@ static int read_windows(struct fp8q_model *m, const struct fp8q_architecture *a,
         bool slides = has_window(&w, i);
         if (by_type)
             slides = strcmp(fp8q_json_string(type, ""), "sliding_attention") == 0;
+        /* 0 is "all before it", so a config without a window needs no case of its own.  */
         m->window[i] = slides ? window : 0;
         if (slides && (a->traits & FP8Q_ROPE_LOCAL))
             m->rope_of[i] = 1;
@@ -291,6 +300,7 @@ static int read_ropes(struct fp8q_model *m, const struct fp8q_architecture *a,
     if (a->traits & FP8Q_ROPE_LOCAL)
         how.layer_type = "full_attention";
     FP8Q_TRY(fp8q_rope_read(&m->ropes[0], config, &how, err));
+    /* Two that are alike compare alike, whatever the layers use.  */
     m->ropes[1] = m->ropes[0];
     if (!(a->traits & FP8Q_ROPE_LOCAL))
         return FP8Q_OK;
@@ -312,6 +322,7 @@ static int read_no_rope(struct fp8q_model *m, const struct fp8q_json *config,
     const struct fp8q_json *list = fp8q_json_get(config, "no_rope_layers");
     const struct fp8q_json *item = fp8q_json_first(list);
     uint64_t interval;
+
     if (fp8q_json_is_array(list) && fp8q_json_count(list) != m->n_layers)
         return fp8q_fail(err, FP8Q_E_FORMAT, "config",
                          "config.json: \"no_rope_layers\" has %llu entries for %u layers",
@@ -326,6 +337,7 @@ static int read_no_rope(struct fp8q_model *m, const struct fp8q_json *config,
         bool rotates = (i + 1) % interval != 0;
         if (fp8q_json_is_array(list))
             rotates = fp8q_json_number(item, 1) != 0;
+        /* NoPE: such a layer knows of positions only what the others have left in the state.  */
         if (!rotates)
             m->rope_of[i] = FP8Q_NO_ROPE;
     }
@@ -342,6 +354,7 @@ static int read_mixtral(struct fp8q_model *m, const struct fp8q_json *config,
 
     /* The experts take the whole of each layer's MLP.  */
     FP8Q_TRY(get_size(config, "num_experts_per_tok", 2, 4096, n_active_out, err));
+
     *moe = (struct fp8q_moe){.width = m->intermediate,
                              .normalized = true,
                              .router = "block_sparse_moe.gate.weight",
@@ -371,6 +384,7 @@ static int read_qwen_moe(struct fp8q_model *m, const struct fp8q_json *config,
     FP8Q_TRY(get_size(config, "num_experts_per_tok", shared ? 4 : 8, 4096, n_active_out, err));
     FP8Q_TRY(get_size(config, "moe_intermediate_size", shared ? 1408 : 768, 1u << 22, &width, err));
     FP8Q_TRY(get_size(config, "decoder_sparse_step", 1, 10000, &step, err));
+
     *moe = (struct fp8q_moe){.width = width,
                              .normalized =
                                  fp8q_json_bool(fp8q_json_get(config, "norm_topk_prob"), false),
@@ -404,6 +418,7 @@ static int read_experts(struct fp8q_model *m, const struct fp8q_architecture *a,
         return fp8q_fail(err, FP8Q_E_FORMAT, "config",
                          "config.json: %llu experts for each token of %llu in %u layers",
                          (unsigned long long)n_active, (unsigned long long)n_experts, m->n_layers);
+
     m->moe.n_experts = (uint32_t)n_experts;
     m->moe.n_active = (uint32_t)n_active;
     return FP8Q_OK;
@@ -419,6 +434,7 @@ int fp8q_config_read(struct fp8q_model *m, const struct fp8q_architecture *a,
     m->norm_plus_one = a->traits & FP8Q_NORM_PLUS_ONE;
     m->fused_qkv = a->traits & FP8Q_FUSED_QKV;
     m->fused_gate_up = a->traits & FP8Q_FUSED_GATE_UP;
+
     FP8Q_TRY(read_sizes(m, a, config, err));
     read_biases(m, a, config);
     FP8Q_TRY(read_factors(m, a, config, err));
@@ -430,6 +446,7 @@ int fp8q_config_read(struct fp8q_model *m, const struct fp8q_architecture *a,
         return fp8q_fail_nomem(err);
     FP8Q_TRY(read_ropes(m, a, config, err));
     FP8Q_TRY(read_windows(m, a, config, err));
+
     if (a->traits & FP8Q_NO_ROPE_LAYERS)
         FP8Q_TRY(read_no_rope(m, config, err));
     return read_experts(m, a, config, err);

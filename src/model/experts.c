@@ -36,6 +36,7 @@ static int plain_product(const struct fp8q_layer *l, const char *name, const flo
     struct fp8q_product p = {.out = out};
     struct fp8q_name buf;
     FP8Q_TRY(fp8q_weights_open(m->ckpt, fp8q_layer_name(m, l->index, name, &buf), &p.weights, err));
+
     p.n_rows = p.weights.n_rows;
     p.stride = (size_t)p.n_rows;
     int status = fp8q_products_run(l->fw, x, l->group->n_tokens, &p, 1, err);
@@ -99,6 +100,7 @@ static int open_expert(const struct mixture *x, uint32_t expert, enum fp8q_linea
     FP8Q_TRY(fp8q_weights_open(m->ckpt,
                                fp8q_expert_name(m, l->index, expert, linear, ".weight", &name),
                                &p->weights, err));
+
     p->n_rows = p->weights.n_rows;
     p->stride = (size_t)p->n_rows;
     p->round = l->branch->round && l->branch->round[slot];
@@ -106,26 +108,26 @@ static int open_expert(const struct mixture *x, uint32_t expert, enum fp8q_linea
     return FP8Q_OK;
 }
 
+static int run_products(const struct mixture *x, uint32_t expert, size_t n,
+                        struct fp8q_product p[3], struct fp8q_error *err)
+{
+    struct fp8q_forward *fw = x->layer->fw;
+    FP8Q_TRY(open_expert(x, expert, FP8Q_GATE_PROJ, fw->gate, &p[0], err));
+    FP8Q_TRY(open_expert(x, expert, FP8Q_UP_PROJ, fw->up, &p[1], err));
+    FP8Q_TRY(open_expert(x, expert, FP8Q_DOWN_PROJ, x->out, &p[2], err));
+
+    /* gate and up share an input, and so one packing of it.  */
+    FP8Q_TRY(fp8q_products_run(fw, x->in, n, p, 2, err));
+    FP8Q_TRY(fp8q_step_activate(fw, x->layer->branch->model, fw->gate, fw->up, n,
+                                (size_t)x->moe->width, err));
+    return fp8q_products_run(fw, fw->gate, n, &p[2], 1, err);
+}
+
 /* gate, up, down on the first @n gathered rows: in -> out.  */
 static int run_expert(const struct mixture *x, uint32_t expert, size_t n, struct fp8q_error *err)
 {
-    struct fp8q_forward *fw = x->layer->fw;
     struct fp8q_product p[3] = {{.out = NULL}};
-    int status = open_expert(x, expert, FP8Q_GATE_PROJ, fw->gate, &p[0], err);
-    if (status == FP8Q_OK)
-        status = open_expert(x, expert, FP8Q_UP_PROJ, fw->up, &p[1], err);
-    if (status == FP8Q_OK)
-        status = open_expert(x, expert, FP8Q_DOWN_PROJ, x->out, &p[2], err);
-    if (status != FP8Q_OK)
-        goto out;
-
-    status = fp8q_products_run(fw, x->in, n, p, 2, err);
-    if (status == FP8Q_OK)
-        status = fp8q_step_activate(fw, x->layer->branch->model, fw->gate, fw->up, n,
-                                    (size_t)x->moe->width, err);
-    if (status == FP8Q_OK)
-        status = fp8q_products_run(fw, fw->gate, n, &p[2], 1, err);
-out:
+    int status = run_products(x, expert, n, p, err);
     fp8q_products_close(p, 3);
     return status;
 }
@@ -146,6 +148,7 @@ static int add_experts(const struct mixture *x, const float *in, struct fp8q_err
 {
     size_t hidden = x->hidden;
     for (uint32_t e = 0; e < x->moe->n_experts; e++) {
+        /* An expert that nobody chose costs nothing, not even a read.  */
         size_t n = tokens_of(x, e);
         if (n == 0)
             continue;
@@ -165,6 +168,7 @@ static int weigh_shared(const struct mixture *x, const float *in, struct fp8q_er
 {
     FP8Q_TRY(plain_product(x->layer, "mlp.shared_expert_gate.weight", in, x->logits, err));
     for (size_t t = 0; t < x->n_tokens; t++) {
+        /* How much of the shared expert a token wants.  */
         float gate = 1.0f / (1.0f + expf(-x->logits[t]));
         for (size_t j = 0; j < x->hidden; j++)
             x->sum[t * x->hidden + j] *= gate;
@@ -188,7 +192,11 @@ static int run_mixture(struct mixture *x, const float *in, bool shared, struct f
     else
         memset(x->sum, 0, n * x->hidden * sizeof(*x->sum));
     FP8Q_TRY(route(x, in, err));
-    return add_experts(x, in, err);
+    FP8Q_TRY(add_experts(x, in, err));
+
+    /* The input lies where the output belongs, so it is written last.  */
+    memcpy(x->layer->fw->x, x->sum, n * x->hidden * sizeof(float));
+    return FP8Q_OK;
 }
 
 int fp8q_experts(const struct fp8q_layer *l, const float *in, bool shared, struct fp8q_error *err)
@@ -198,12 +206,11 @@ int fp8q_experts(const struct fp8q_layer *l, const float *in, bool shared, struc
     struct mixture x = {.layer = l, .moe = &m->moe, .n_tokens = n, .hidden = hidden};
 
     x.sum = l->fw->routed;
+
     x.in = x.sum + n * hidden;
     x.out = x.in + n * hidden;
 
     int status = run_mixture(&x, in, shared, err);
-    if (status == FP8Q_OK)
-        memcpy(l->fw->x, x.sum, n * hidden * sizeof(float));
     free(x.logits);
     free(x.chosen);
     free(x.weights);

@@ -48,6 +48,7 @@ int fp8q_forward_open(struct fp8q_forward *fw_out, const struct fp8q_model *m, u
         return fp8q_fail(err, FP8Q_E_ARG, "kernel", "kernel \"%s\" is unknown or not usable here",
                          kernel_name);
     fw->gemm = fp8q_gemm_select(kernel_name ? fw->kernel->name : NULL);
+
     fw->wide = widest(m);
 
     size_t q = (size_t)m->n_heads * m->head_dim, kv = (size_t)m->n_kv_heads * m->head_dim;

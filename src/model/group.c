@@ -78,6 +78,7 @@ static bool needs_second(const struct fp8q_model *m)
 int fp8q_group_add(struct fp8q_group *g, const struct fp8q_model *model, struct fp8q_error *err)
 {
     for (unsigned i = 0; i < g->n_models; i++)
+        /* Branches of one model share its angles.  */
         if (g->rotary[i].model == model)
             return FP8Q_OK;
     if (g->n_models == FP8Q_MAX_MODELS)

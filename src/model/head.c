@@ -47,6 +47,7 @@ static void update_max(struct running *r, const float *z, size_t n, float tile_m
         return;
 
     float old = r->max;
+    /* Only tiles that raise a maximum come here, so the scan is rare.  */
     for (size_t i = 0; i < n; i++) {
         /* The old first choice becomes the second.  */
         if (z[i] > r->max) {
@@ -89,6 +90,7 @@ static void update_token(const struct pass *p, size_t t)
 
     int64_t target = p->targets[t] - (int64_t)p->first;
     bool here = p->targets[t] >= 0 && target >= 0 && target < (int64_t)n;
+    /* The target's logit is kept as it passes: no other is.  */
     if (here)
         ref->target = z[target];
 

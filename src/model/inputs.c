@@ -82,6 +82,7 @@ static int count_samples(const struct fp8q_ckpt *file, size_t *n_out,
     if (!any)
         return fp8q_fail(err, FP8Q_E_FORMAT, "inputs",
                          "%s: no sample (\"0.input_ids\" or \"0.inputs_embeds\")", file->path);
+    /* Every sample has a tensor at least, so a larger number is a hole or a joke.  */
     if (max >= file->n_tensors)
         return fp8q_fail(err, FP8Q_E_FORMAT, "inputs",
                          "%s: samples are numbered up to %llu, but there are only %llu tensors",
@@ -155,16 +156,22 @@ static int read_embeds(const struct fp8q_ckpt *file, const struct fp8q_tensor *t
 static int read_prefix(const struct fp8q_ckpt *file, const struct fp8q_tensor *t,
                        struct fp8q_sample *s, struct fp8q_error *err)
 {
-    int64_t *value = NULL;
+    int64_t value = 0;
+    int32_t narrow = 0;
+    bool wide = t->dtype == FP8Q_I64;
     if (t->n_elems != 1)
         return bad_tensor(file, t, "one number", err);
-    int status = read_ints(file, t, &value, err);
-    if (status == FP8Q_OK && (*value < 0 || *value > 1 << 24))
-        status = bad_tensor(file, t, "a number of tokens", err);
-    if (status == FP8Q_OK)
-        s->prefix_len = (uint64_t)*value;
-    free(value);
-    return status;
+    if (!wide && t->dtype != FP8Q_I32)
+        return bad_tensor(file, t, "I32 or I64", err);
+
+    void *to = wide ? (void *)&value : (void *)&narrow;
+    FP8Q_TRY(fp8q_ckpt_read(file, t, 0, to, (size_t)t->size_bytes, err));
+    if (!wide)
+        value = narrow;
+    if (value < 0 || value > 1 << 24)
+        return bad_tensor(file, t, "a number of tokens", err);
+    s->prefix_len = (uint64_t)value;
+    return FP8Q_OK;
 }
 
 static int read_field(const struct fp8q_ckpt *file, const struct fp8q_tensor *t, const char *rest,
@@ -407,6 +414,7 @@ static int check_sample(const struct fp8q_sample *s, size_t i, const struct fp8q
 int fp8q_inputs_check(const struct fp8q_inputs *inputs, const struct fp8q_model *model,
                       struct fp8q_error *err)
 {
+    /* Inputs are captured once and tried on many checkpoints.  */
     if (inputs->hidden && inputs->hidden != model->hidden)
         return fp8q_fail(err, FP8Q_E_ARG, "inputs",
                          "the embeddings are %llu wide, but the model's hidden size is %llu",
@@ -423,6 +431,7 @@ int64_t fp8q_sample_target(const struct fp8q_sample *s, size_t t)
 {
     if (t + 1 >= s->n_tokens)
         return -1;
+    /* Captured runs know their labels; of plain text the next token is one.  */
     if (s->labels)
         return s->labels[t + 1];
     return s->ids ? s->ids[t + 1] : -1;

@@ -122,10 +122,18 @@ static int emit_parts(const struct fp8q_inputs *inputs, const struct part *parts
 
     int status = fp8q_st_emit(tensors, n, metadata, 2, 0, out, err);
     free(tensors);
+    FP8Q_TRY(status);
 
     for (size_t i = 0; i < n; i++)
         fp8q_text_add(out, parts[i].data, (size_t)parts[i].size);
-    return status == FP8Q_OK ? fp8q_text_status(out, err) : status;
+    return fp8q_text_status(out, err);
+}
+
+static int write_parts(const struct fp8q_inputs *inputs, const struct part *parts, size_t n,
+                       const char *path, struct fp8q_text *out, struct fp8q_error *err)
+{
+    FP8Q_TRY(emit_parts(inputs, parts, n, out, err));
+    return fp8q_write_file(path, out->data, out->len, err);
 }
 
 int fp8q_inputs_write(const struct fp8q_inputs *inputs, const char *path, struct fp8q_error *err)
@@ -136,10 +144,7 @@ int fp8q_inputs_write(const struct fp8q_inputs *inputs, const char *path, struct
     if (!parts)
         return fp8q_fail_nomem(err);
 
-    int status = emit_parts(inputs, parts, n, &out, err);
-    if (status == FP8Q_OK)
-        status = fp8q_write_file(path, out.data, out.len, err);
-
+    int status = write_parts(inputs, parts, n, path, &out, err);
     fp8q_text_reset(&out);
     free(parts);
     return status;

@@ -60,6 +60,23 @@ void fp8q_products_close(struct fp8q_product *products, size_t n)
     }
 }
 
+/* Linears of one layer that share an input.  */
+struct site_run {
+    enum fp8q_linear first;
+    size_t n;
+    const float *x;
+    float *const *outs;
+};
+
+static int run_products(const struct fp8q_layer *l, const struct site_run *run,
+                        struct fp8q_product *products, struct fp8q_error *err)
+{
+    for (size_t i = 0; i < run->n; i++)
+        FP8Q_TRY(
+            open_product(l, (enum fp8q_linear)(run->first + i), run->outs[i], &products[i], err));
+    return fp8q_products_run(l->fw, run->x, l->group->n_tokens, products, run->n, err);
+}
+
 /* The linears first..first+n-1, which share the input @x.  */
 static int run_site(const struct fp8q_layer *l, enum fp8q_linear first, size_t n, const float *x,
                     float *const *outs, struct fp8q_error *err)
@@ -73,11 +90,7 @@ static int run_site(const struct fp8q_layer *l, enum fp8q_linear first, size_t n
     if (fw->on_site)
         FP8Q_TRY(fw->on_site(fw->on_site_ctx, fw, l->group, l->index, site, x, width, err));
 
-    int status = FP8Q_OK;
-    for (size_t i = 0; i < n && status == FP8Q_OK; i++)
-        status = open_product(l, (enum fp8q_linear)(first + i), outs[i], &products[i], err);
-    if (status == FP8Q_OK)
-        status = fp8q_products_run(fw, x, l->group->n_tokens, products, n, err);
+    int status = run_products(l, &(struct site_run){first, n, x, outs}, products, err);
     fp8q_products_close(products, n);
     return status;
 }
@@ -163,6 +176,20 @@ static int run_layer(const struct fp8q_layer *l, struct fp8q_error *err)
     return FP8Q_OK;
 }
 
+/* Which of two checkpoints gave an infinity is what the user asks first.  */
+static int name_culprit(const struct fp8q_layer *l, int status, const struct fp8q_error *inner,
+                        struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    if (strcmp(inner->id, "not-finite") != 0) {
+        if (err)
+            *err = *inner;
+        return status;
+    }
+    return fp8q_fail(err, (enum fp8q_status)status, "not-finite", "%s, layer %u: %s",
+                     fp8q_show(&shown, l->branch->model->ckpt->path), l->index, inner->message);
+}
+
 int fp8q_forward_layer(struct fp8q_forward *fw, const struct fp8q_branch *branch,
                        const struct fp8q_group *group, uint32_t layer, float *h,
                        struct fp8q_error *err)
@@ -176,18 +203,7 @@ int fp8q_forward_layer(struct fp8q_forward *fw, const struct fp8q_branch *branch
 
     struct fp8q_error inner = {0};
     int status = run_layer(&l, &inner);
-    if (status == FP8Q_OK)
-        return FP8Q_OK;
-    if (strcmp(inner.id, "not-finite") != 0) {
-        if (err)
-            *err = inner;
-        return status;
-    }
-
-    /* Which of two checkpoints gave an infinity is what the user asks first.  */
-    struct fp8q_shown shown;
-    return fp8q_fail(err, (enum fp8q_status)status, "not-finite", "%s, layer %u: %s",
-                     fp8q_show(&shown, branch->model->ckpt->path), layer, inner.message);
+    return status != FP8Q_OK ? name_culprit(&l, status, &inner, err) : FP8Q_OK;
 }
 
 int fp8q_forward_norm(struct fp8q_forward *fw, const struct fp8q_branch *branch, size_t n_tokens,
@@ -218,6 +234,16 @@ static int embed_sample(struct fp8q_forward *fw, const struct fp8q_weights *w,
     return FP8Q_OK;
 }
 
+static int embed_all(struct fp8q_forward *fw, const struct fp8q_model *m,
+                     const struct fp8q_weights *weights, const struct fp8q_group *group, float *h,
+                     struct fp8q_error *err)
+{
+    for (size_t i = 0; i < group->n_samples; i++)
+        FP8Q_TRY(embed_sample(fw, weights, &group->samples[i], m->embed_scale,
+                              h + group->first[i] * m->hidden, err));
+    return FP8Q_OK;
+}
+
 int fp8q_forward_embed(struct fp8q_forward *fw, const struct fp8q_branch *branch,
                        const struct fp8q_group *group, float *h, struct fp8q_error *err)
 {
@@ -225,12 +251,9 @@ int fp8q_forward_embed(struct fp8q_forward *fw, const struct fp8q_branch *branch
     struct fp8q_weights weights;
     struct fp8q_name name = {""};
     strcat(strcat(name.text, m->prefix), "embed_tokens.weight");
-    FP8Q_TRY(fp8q_weights_open(m->ckpt, name.text, &weights, err));
 
-    int status = FP8Q_OK;
-    for (size_t i = 0; i < group->n_samples && status == FP8Q_OK; i++)
-        status = embed_sample(fw, &weights, &group->samples[i], m->embed_scale,
-                              h + group->first[i] * m->hidden, err);
+    FP8Q_TRY(fp8q_weights_open(m->ckpt, name.text, &weights, err));
+    int status = embed_all(fw, m, &weights, group, h, err);
     fp8q_weights_reset(&weights);
     return status;
 }

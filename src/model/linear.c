@@ -174,6 +174,7 @@ static int product_stripe(const struct product_job *job, const struct fp8q_produ
     float *w = fw->workers + worker * fw->worker_floats;
     float *packed = w + STRIPE * width; /* also what is read, before it is widened */
 
+    /* Blocks are those of the stored weight, so a rounded stripe is read whole.  */
     if (p->round) {
         size_t whole = (size_t)fp8q_min_u64(STRIPE, weights->n_rows - first);
         FP8Q_TRY(fp8q_weights_read(weights, fw->kernel, first, whole, packed, w, err));
@@ -202,6 +203,7 @@ static int product_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_e
         const struct fp8q_product *p = &job->products[i];
         if (!same_format(p->format, job->packed->format))
             continue;
+        /* Stripes are numbered through all products of the format.  */
         if (task < n_stripes(p))
             return product_stripe(job, p, worker, task, err);
         task -= n_stripes(p);

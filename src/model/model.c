@@ -94,6 +94,7 @@ void fp8q_linear_shape(const struct fp8q_model *m, enum fp8q_linear linear, uint
 uint64_t fp8q_linear_first_row(const struct fp8q_model *m, enum fp8q_linear linear)
 {
     uint64_t first = 0, shape[2];
+    /* A weight of its own begins where its tensor does.  */
     if (!is_fused(m, linear))
         return 0;
 
@@ -251,6 +252,7 @@ const char *fp8q_served_name(const struct fp8q_model *m)
     for (size_t i = 0; i < m->n_slots; i++) {
         if (m->scaling[i] == FP8Q_SCALING_NONE)
             continue;
+        /* One word for all is rare only where a recipe mixes schemes.  */
         if (found >= 0 && found != m->served[i])
             return "mixed";
         found = m->served[i];

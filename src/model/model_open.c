@@ -19,6 +19,7 @@ static int check_tensor(const struct fp8q_model *m, const char *name, uint32_t n
 {
     const struct fp8q_tensor *t = fp8q_ckpt_find(m->ckpt, name);
     struct fp8q_shown shown;
+    /* A file of another architecture often shows by a name first.  */
     if (!t)
         return fp8q_fail(err, FP8Q_E_FORMAT, "tensor-missing",
                          "there is no tensor \"%s\", as config.json makes one expect",
@@ -79,6 +80,7 @@ static int check_weight(struct fp8q_model *m, size_t slot, const char *name, uin
     struct fp8q_weights weights;
     FP8Q_TRY(check_tensor(m, name, 2, rows, cols, err));
     FP8Q_TRY(fp8q_weights_open(m->ckpt, name, &weights, err));
+
     enum fp8q_scaling scaling = weights.scaling;
     fp8q_weights_reset(&weights);
 
@@ -145,10 +147,12 @@ static int check_norms(struct fp8q_model *m, uint32_t layer, struct fp8q_error *
         if (m->norms[i])
             FP8Q_TRY(check_tensor(m, fp8q_layer_name(m, layer, m->norms[i], &name), 1, m->hidden, 0,
                                   err));
+    /* The norms of q and k are one for all heads, or as wide as all of them.  */
     if (m->qk_norm == FP8Q_QK_NORM_NONE)
         return FP8Q_OK;
 
     bool whole = m->qk_norm == FP8Q_QK_NORM_WHOLE;
+
     uint64_t q = (uint64_t)m->head_dim * (whole ? m->n_heads : 1);
     uint64_t k = (uint64_t)m->head_dim * (whole ? m->n_kv_heads : 1);
     FP8Q_TRY(
@@ -164,6 +168,7 @@ static int check_layer(struct fp8q_model *m, uint32_t layer, struct fp8q_error *
     int last = mlp ? FP8Q_DOWN_PROJ : FP8Q_O_PROJ;
     for (int i = 0; i <= last; i++)
         FP8Q_TRY(check_linear(m, layer, (enum fp8q_linear)i, err));
+
     if (m->sparse[layer])
         FP8Q_TRY(check_experts(m, layer, err));
     return check_norms(m, layer, err);
@@ -188,11 +193,13 @@ static int find_head(struct fp8q_model *m, const struct fp8q_json *text, bool ti
         m->tied = head == NULL || (tied_by_default && m->ckpt->config == text);
 
     if (m->tied)
+        /* A tied head that is stored all the same is a copy, and not read.  */
         snprintf(m->head_name, sizeof(m->head_name), "%sembed_tokens.weight", m->prefix);
     else
         snprintf(m->head_name, sizeof(m->head_name), "%s", head ? head : heads[0]);
 
     FP8Q_TRY(check_tensor(m, m->head_name, 2, m->vocab, m->hidden, err));
+
     struct fp8q_weights weights;
     FP8Q_TRY(fp8q_weights_open(m->ckpt, m->head_name, &weights, err));
     m->head_scaling = weights.scaling;
@@ -237,6 +244,7 @@ static int find_tensors(struct fp8q_model *m, struct fp8q_error *err)
     for (uint32_t layer = 0; layer < m->n_layers; layer++) {
         share_static_scales(m, fp8q_linear_slot(layer, FP8Q_Q_PROJ), 3);
         share_static_scales(m, fp8q_linear_slot(layer, FP8Q_GATE_PROJ), 2);
+        /* gate and up of an expert share its input as those of a layer do.  */
         for (uint32_t e = 0; e < m->moe.n_experts; e++)
             share_static_scales(m, fp8q_expert_slot(m, layer, e, FP8Q_GATE_PROJ), 2);
     }

@@ -19,6 +19,7 @@ static float power(double theta, uint32_t i, uint32_t dim)
 
 static void plain(double theta, double factor, uint32_t dim, float *inv_freq)
 {
+    /* One factor for all waves.  */
     for (uint32_t i = 0; i < dim / 2; i++)
         inv_freq[i] = 1.0f / power(theta, i, dim) / (float)factor;
 }
@@ -126,6 +127,7 @@ static int longrope(struct fp8q_rope *r, const struct fp8q_json *p, double origi
     /* The paper's suggestion, which the config may overrule.  */
     if (attention == 0 && r->factor > 1 && original > 1)
         attention = sqrt(1 + log(r->factor) / log(original));
+
     r->attention_scaling = attention == 0 ? 1.0f : (float)attention;
     r->max_positions = (uint64_t)original;
     return FP8Q_OK;
@@ -143,6 +145,7 @@ static int read_sections(struct fp8q_rope *r, const struct fp8q_json *p, bool al
 
     for (const struct fp8q_json *s = fp8q_json_first(sections); s; s = fp8q_json_next(s), n++) {
         uint64_t size;
+        /* Time, height and width: no other division is known.  */
         if (n == 3 || !fp8q_json_uint(s, &size) || size > r->dim)
             return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "rope",
                              "config.json: \"mrope_section\" must be three sizes");
@@ -249,6 +252,7 @@ int fp8q_rope_read(struct fp8q_rope *rope_out, const struct fp8q_json *config,
     memset(r, 0, sizeof(*r)); /* padding too: it is compared */
     r->attention_scaling = 1.0f;
     r->interleaved = how->interleaved;
+
     FP8Q_TRY(read_kind(r, p, how->mrope, err));
     FP8Q_TRY(read_numbers(r, config, p, how, &original, err));
 

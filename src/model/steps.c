@@ -117,6 +117,7 @@ static void rotate(const struct fp8q_rope *rope, float *x, const float *cosines,
     size_t half = rope->dim / 2, step = rope->interleaved ? 2 : 1;
     size_t other = rope->interleaved ? 1 : half;
     for (size_t i = 0; i < half; i++) {
+        /* Both layouts turn the pair (a, b) by the same angle.  */
         float *pair = x + i * step, a = pair[0], b = pair[other];
         pair[0] = a * cosines[i] - b * sines[i];
         pair[other] = b * cosines[i] + a * sines[i];
@@ -145,6 +146,7 @@ static bool turn_heads(const struct token_job *job, size_t t, float *heads, uint
             rotate(&m->ropes[which], x, job->layer->rotary->cos[which] + at,
                    job->layer->rotary->sin[which] + at);
         }
+        /* The scale of attention goes into q, so that scores need no pass of their own.  */
         for (size_t i = 0; i < dim; i++)
             x[i] *= factor;
     }
@@ -162,35 +164,42 @@ static bool rotate_step(const struct token_job *job, size_t t)
     return finite;
 }
 
-int fp8q_step_rotate(const struct fp8q_layer *l, struct fp8q_error *err)
+/* The two norms' weights; NULL where there are none.  */
+static int read_qk_norms(const struct fp8q_layer *l, float **q_out, float **k_out,
+                         struct fp8q_error *err)
 {
     const struct fp8q_model *m = l->branch->model;
     struct fp8q_name name;
-    float *norm_q = NULL, *norm_k = NULL;
-    int status = FP8Q_OK;
-    if (m->qk_norm != FP8Q_QK_NORM_NONE) {
-        uint64_t q = m->head_dim, k = m->head_dim;
-        /* OLMo 2 normalises all heads of a token as one row.  */
-        if (m->qk_norm == FP8Q_QK_NORM_WHOLE) {
-            q *= m->n_heads;
-            k *= m->n_kv_heads;
-        }
-        fp8q_layer_name(m, l->index, "self_attn.q_norm.weight", &name);
-        status = read_norm(l->fw, m, name.text, q, &norm_q, err);
-        fp8q_layer_name(m, l->index, "self_attn.k_norm.weight", &name);
-        if (status == FP8Q_OK)
-            status = read_norm(l->fw, m, name.text, k, &norm_k, err);
+    uint64_t q = m->head_dim, k = m->head_dim;
+    if (m->qk_norm == FP8Q_QK_NORM_NONE)
+        return FP8Q_OK;
+    if (m->qk_norm == FP8Q_QK_NORM_WHOLE) {
+        q *= m->n_heads;
+        k *= m->n_kv_heads;
     }
 
+    fp8q_layer_name(m, l->index, "self_attn.q_norm.weight", &name);
+    FP8Q_TRY(read_norm(l->fw, m, name.text, q, q_out, err));
+    fp8q_layer_name(m, l->index, "self_attn.k_norm.weight", &name);
+    return read_norm(l->fw, m, name.text, k, k_out, err);
+}
+
+int fp8q_step_rotate(const struct fp8q_layer *l, struct fp8q_error *err)
+{
+    float *norm_q = NULL, *norm_k = NULL;
+    int status = read_qk_norms(l, &norm_q, &norm_k, err);
+    if (status != FP8Q_OK)
+        goto out;
+
     struct token_job job = {.fw = l->fw,
-                            .model = m,
+                            .model = l->branch->model,
                             .layer = l,
                             .weight = norm_q,
                             .weight_k = norm_k,
                             .n_tokens = l->group->n_tokens,
                             .step = rotate_step};
-    if (status == FP8Q_OK)
-        status = over_tokens(&job, err);
+    status = over_tokens(&job, err);
+out:
     free(norm_q);
     free(norm_k);
     return status;

@@ -109,20 +109,28 @@ static int read_token(struct fp8q_added_sets *sets, const struct fp8q_json *item
     return status;
 }
 
+static int read_tokens(struct fp8q_added_sets *sets, const struct fp8q_json *list,
+                       const struct fp8q_bpe *bpe, const struct fp8q_normalizer *normalizer,
+                       const char *what, struct fp8q_error *err)
+{
+    size_t count = fp8q_json_count(list);
+    sets->raw.tokens = fp8q_array(count, sizeof(*sets->raw.tokens));
+    sets->normalized.tokens = fp8q_array(count, sizeof(*sets->normalized.tokens));
+    if (!sets->raw.tokens || !sets->normalized.tokens)
+        return fp8q_fail_nomem(err);
+
+    const struct fp8q_json *item = fp8q_json_first(list);
+    for (; item; item = fp8q_json_next(item))
+        FP8Q_TRY(read_token(sets, item, bpe, normalizer, what, err));
+    return FP8Q_OK;
+}
+
 int fp8q_added_init(struct fp8q_added_sets *sets, const struct fp8q_json *list,
                     const struct fp8q_bpe *bpe, const struct fp8q_normalizer *normalizer,
                     const char *what, struct fp8q_error *err)
 {
-    size_t count = fp8q_json_count(list);
-
     *sets = (struct fp8q_added_sets){.max_id = -1};
-    sets->raw.tokens = fp8q_array(count, sizeof(*sets->raw.tokens));
-    sets->normalized.tokens = fp8q_array(count, sizeof(*sets->normalized.tokens));
-
-    int status = sets->raw.tokens && sets->normalized.tokens ? FP8Q_OK : fp8q_fail_nomem(err);
-    for (const struct fp8q_json *item = fp8q_json_first(list); item && status == FP8Q_OK;
-         item = fp8q_json_next(item))
-        status = read_token(sets, item, bpe, normalizer, what, err);
+    int status = read_tokens(sets, list, bpe, normalizer, what, err);
     if (status != FP8Q_OK) {
         fp8q_added_reset(sets);
         return status;
@@ -220,6 +228,7 @@ const struct fp8q_added_token *fp8q_added_next(const struct fp8q_added *added, c
     if (added->count == 0)
         return NULL;
     for (size_t i = from; i < len; i++) {
+        /* Most bytes begin no token at all.  */
         if (!added->first_byte[(unsigned char)text[i]])
             continue;
         const struct fp8q_added_token *t = longest_at(added, text + i, len - i);

@@ -74,6 +74,7 @@ static const struct fp8q_bpe_merge *find_merge(const struct fp8q_bpe *bpe, int32
 static int add_candidate(const struct fp8q_bpe *bpe, struct fp8q_bpe_scratch *s, int32_t pos,
                          struct fp8q_error *err)
 {
+    /* The ends of the piece have no neighbour there.  */
     if (pos < 0 || s->symbols[pos].next < 0)
         return FP8Q_OK;
 
@@ -239,6 +240,7 @@ int fp8q_bpe_encode(const struct fp8q_bpe *bpe, struct fp8q_bpe_scratch *scratch
     if (!bpe->by_char && len == 1 && bpe->byte_ids[(unsigned char)piece[0]] >= 0)
         return fp8q_ids_add(ids, bpe->byte_ids[(unsigned char)piece[0]], err);
 
+    /* Links between symbols are 32 bits wide.  */
     if (len > INT32_MAX / 2)
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "text-piece",
                          "text: one word of %zu bytes is more than this tokenizer takes", len);

@@ -63,6 +63,8 @@ static int load_vocab(struct fp8q_bpe *bpe, const struct fp8q_json *vocab, const
     for (const struct fp8q_json *m = fp8q_json_first(vocab); m; m = fp8q_json_next(m))
         bytes += strlen(fp8q_json_key(m));
 
+    /* All texts lie in one allocation: hundreds of thousands of small ones would cost more than
+     * they hold.  */
     bpe->n_slots = table_size(count);
     bpe->tokens = fp8q_array(bpe->n_slots, sizeof(*bpe->tokens));
     bpe->arena = fp8q_array(bytes, 1);
@@ -155,6 +157,7 @@ static int add_merge(struct fp8q_bpe *bpe, const struct fp8q_json *merge, uint32
     fp8q_text_add(joined, parts[1], lens[1]);
     FP8Q_TRY(fp8q_text_status(joined, err));
 
+    /* Looked up once, so that merging itself compares numbers only.  */
     int32_t left = fp8q_bpe_find(bpe, parts[0], lens[0]);
     int32_t right = fp8q_bpe_find(bpe, parts[1], lens[1]);
     int32_t merged = fp8q_bpe_find(bpe, joined->data ? joined->data : "", joined->len);
@@ -175,6 +178,16 @@ static int add_merge(struct fp8q_bpe *bpe, const struct fp8q_json *merge, uint32
     return FP8Q_OK;
 }
 
+/* The rank of a merge is its place in the list.  */
+static int add_merges(struct fp8q_bpe *bpe, const struct fp8q_json *merges,
+                      struct fp8q_text *joined, const char *what, struct fp8q_error *err)
+{
+    uint32_t rank = 0;
+    for (const struct fp8q_json *m = fp8q_json_first(merges); m; m = fp8q_json_next(m))
+        FP8Q_TRY(add_merge(bpe, m, rank++, joined, what, err));
+    return FP8Q_OK;
+}
+
 static int load_merges(struct fp8q_bpe *bpe, const struct fp8q_json *merges, const char *what,
                        struct fp8q_error *err)
 {
@@ -192,15 +205,8 @@ static int load_merges(struct fp8q_bpe *bpe, const struct fp8q_json *merges, con
     for (size_t i = 0; i < bpe->n_merge_slots; i++)
         bpe->merges[i].left = -1;
 
-    /* The rank of a merge is its place in the list.  */
     struct fp8q_text joined = {0};
-    uint32_t rank = 0;
-    int status = FP8Q_OK;
-
-    for (const struct fp8q_json *m = fp8q_json_first(merges); m && status == FP8Q_OK;
-         m = fp8q_json_next(m))
-        status = add_merge(bpe, m, rank++, &joined, what, err);
-
+    int status = add_merges(bpe, merges, &joined, what, err);
     fp8q_text_reset(&joined);
     return status;
 }

@@ -34,6 +34,7 @@ static int add_step(struct fp8q_normalizer *n, const struct fp8q_json *value, co
                     struct fp8q_error *err)
 {
     const char *type = fp8q_json_string(fp8q_json_get(value, "type"), "");
+    /* Known files have two or three.  */
     if (n->n_steps == FP8Q_MAX_NORMALIZERS)
         return unsupported(what, "long Sequence", err);
     size_t i = n->n_steps++;
@@ -154,7 +155,8 @@ static int apply(const struct fp8q_normalizer *n, size_t i, const char *text, si
 {
     switch (n->steps[i].kind) {
     case FP8Q_NORMALIZE_NFC:
-        return nfc(text, len, out, err);
+        FP8Q_TRY(nfc(text, len, out, err));
+        break;
     case FP8Q_NORMALIZE_REPLACE:
         replace(text, len, n->steps[i].from, n->steps[i].to, out);
         break;
@@ -163,7 +165,7 @@ static int apply(const struct fp8q_normalizer *n, size_t i, const char *text, si
         fp8q_text_add(out, text, len);
         break;
     }
-    return FP8Q_OK;
+    return fp8q_text_status(out, err);
 }
 
 int fp8q_normalize(const struct fp8q_normalizer *n, const char *text, size_t len,
@@ -179,9 +181,7 @@ int fp8q_normalize(const struct fp8q_normalizer *n, const char *text, size_t len
 
         struct fp8q_text next = {0};
         int status = apply(n, i, *text_out, *len_out, &next, err);
-        if (status == FP8Q_OK)
-            status = fp8q_text_status(&next, err);
-        fp8q_text_reset(&now);
+        fp8q_text_reset(&now); /* @next holds all that is needed of it */
         if (status != FP8Q_OK) {
             fp8q_text_reset(&next);
             return status;

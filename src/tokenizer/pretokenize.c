@@ -59,6 +59,7 @@ static int add_split_step(struct fp8q_pretokenizer *pre, const struct fp8q_json 
                          "%s: a Split pre-tokenizer has neither \"Regex\" nor \"String\"", what);
 
     size_t b = 0;
+    /* In the order of the enum.  */
     while (b < FP8Q_N_BEHAVIORS && strcmp(behavior, behaviors[b]) != 0)
         b++;
     if (b == FP8Q_N_BEHAVIORS)
@@ -92,6 +93,7 @@ static int add_metaspace(struct fp8q_pretokenizer *pre, const struct fp8q_json *
     bool prefix = fp8q_json_bool(fp8q_json_get(step, "add_prefix_space"), true);
     const char *scheme =
         fp8q_json_string(fp8q_json_get(step, "prepend_scheme"), prefix ? "always" : "never");
+    /* Any other mark would have to be looked for in added tokens too.  */
     if (strcmp(mark, FP8Q_METASPACE) != 0)
         return unsupported(what, "Metaspace replacement", mark, err);
 
@@ -129,6 +131,7 @@ static int add_step(struct fp8q_pretokenizer *pre, const struct fp8q_json *step,
 static int read_pre_tokenizer(struct fp8q_pretokenizer *pre, const struct fp8q_json *root,
                               const char *what, struct fp8q_error *err)
 {
+    /* A list may hold lists nowhere: one level is all that the format has.  */
     const struct fp8q_json *value = fp8q_json_get(root, "pre_tokenizer");
     if (!value || fp8q_json_is_null(value)) /* the text is one piece, as SentencePiece has it */
         return FP8Q_OK;
@@ -166,6 +169,7 @@ int fp8q_splitter_init(struct fp8q_splitter *splitter, const struct fp8q_pretoke
                        struct fp8q_error *err)
 {
     *splitter = (struct fp8q_splitter){.pre = pre, .context = pcre2_match_context_create(NULL)};
+    /* One match block for each step: recursion has several in use at once.  */
     bool failed = !splitter->context;
 
     for (size_t i = 0; i < pre->n_splits; i++) {
@@ -248,6 +252,7 @@ static int take(const struct split_run *run, size_t step, const char *text, stru
 {
     const struct fp8q_split *s = &run->splitter->pre->splits[step];
     bool join = false;
+    /* Empty matches cut, but are no pieces.  */
     if (next.begin == next.end)
         return FP8Q_OK;
     if (s->behavior == FP8Q_REMOVED && next.is_match)
@@ -300,6 +305,16 @@ static int cut(const struct split_run *run, size_t step, const char *text, size_
     return flush(run, step, text, &g, err);
 }
 
+/* The marked text, cut at its marks or whole.  */
+static int hand_on(const struct split_run *run, size_t step, const struct fp8q_text *text,
+                   struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_text_status(text, err));
+    if (run->splitter->pre->splits[step].whole)
+        return split(run, step + 1, text->data, text->len, err);
+    return cut(run, step, text->data, text->len, err);
+}
+
 /* Spaces become marks, and the text begins with one: always, or where the input begins.  */
 static int metaspace(const struct split_run *run, size_t step, const char *text, size_t len,
                      struct fp8q_error *err)
@@ -319,11 +334,7 @@ static int metaspace(const struct split_run *run, size_t step, const char *text,
         else
             fp8q_text_add(&out, text + i, 1);
 
-    int status = fp8q_text_status(&out, err);
-    if (status == FP8Q_OK && s->whole)
-        status = split(run, step + 1, out.data, out.len, err);
-    else if (status == FP8Q_OK)
-        status = cut(run, step, out.data, out.len, err);
+    int status = hand_on(run, step, &out, err);
     fp8q_text_reset(&out);
     return status;
 }

@@ -105,6 +105,7 @@ static int code_point(struct translation *t, char letter)
     if (letter == 'x' ? !braces : n < 4)
         return refuse(t, letter == 'x' ? "\\x" : "\\u");
 
+    /* \u has four digits whatever follows, \x as many as stand between its braces.  */
     n = letter == 'u' ? 4 : n;
     fp8q_text_printf(t->out, "\\x{%.*s}", (int)n, t->pattern + begin);
     t->at = begin + n + (letter == 'x');
@@ -163,6 +164,7 @@ static int class_of(struct translation *t)
         fp8q_text_add(t->out, "^", 1);
         t->at++;
     }
+    /* Oniguruma takes it for a literal with a warning, PCRE2 without: not worth the doubt.  */
     if (t->pattern[t->at] == ']')
         return refuse(t, "[]");
 
@@ -189,6 +191,7 @@ static int class_of(struct translation *t)
 static int open_group(struct translation *t)
 {
     static const char *const known[] = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:"};
+    /* No tokenizer nests that deep.  */
     if (t->depth == MAX_DEPTH)
         return refuse(t, "(");
     t->groups[t->depth++] = t->out->len;
@@ -241,6 +244,7 @@ static size_t interval(const char *p, bool *exact_out)
     while (p[n] >= '0' && p[n] <= '9')
         n++;
     *exact_out = p[n] == '}';
+    /* Without a lower bound the two read it in two ways.  */
     if (n == 1)
         return 0;
     if (p[n] == ',')
@@ -348,14 +352,14 @@ int fp8q_regex_compile(const char *pattern, bool is_literal, const char *what, v
 {
     struct fp8q_text text = {0};
     struct fp8q_shown shown;
-    int error, status = FP8Q_OK;
+    int error, status;
     size_t at;
-    if (is_literal)
+    if (is_literal) {
         fp8q_text_puts(&text, pattern);
-    else
-        status = fp8q_regex_translate(pattern, what, &text, err);
-    if (status == FP8Q_OK)
         status = fp8q_text_status(&text, err);
+    } else {
+        status = fp8q_regex_translate(pattern, what, &text, err);
+    }
     if (status != FP8Q_OK) {
         fp8q_text_reset(&text);
         return status;

@@ -60,26 +60,31 @@ int fp8q_tokenizer_parse(const char *json, size_t len, const char *what,
     int status = t ? load(t, root, what, err) : fp8q_fail_nomem(err);
     fp8q_json_free(root);
 
-    if (status == FP8Q_OK)
-        *tokenizer_out = t;
-    else
+    if (status != FP8Q_OK) {
         fp8q_tokenizer_close(t);
-    return status;
+        return status;
+    }
+    *tokenizer_out = t;
+    return FP8Q_OK;
+}
+
+static int open_file(const char *path, char **text_out, struct fp8q_tokenizer **tokenizer_out,
+                     struct fp8q_error *err)
+{
+    size_t len;
+    FP8Q_TRY(fp8q_read_file(path, MAX_FILE_BYTES, text_out, &len, err));
+    return fp8q_tokenizer_parse(*text_out, len, path, tokenizer_out, err);
 }
 
 int fp8q_tokenizer_open(const char *dir, struct fp8q_tokenizer **tokenizer_out,
                         struct fp8q_error *err)
 {
     char *path = fp8q_join(dir, "tokenizer.json"), *text = NULL;
-    size_t len;
     *tokenizer_out = NULL;
     if (!path)
         return fp8q_fail_nomem(err);
 
-    int status = fp8q_read_file(path, MAX_FILE_BYTES, &text, &len, err);
-    if (status == FP8Q_OK)
-        status = fp8q_tokenizer_parse(text, len, path, tokenizer_out, err);
-
+    int status = open_file(path, &text, tokenizer_out, err);
     free(text);
     free(path);
     return status;
@@ -154,6 +159,7 @@ static int repair(const char *text, size_t len, const char **text_out, size_t *l
 
     *text_out = text;
     *len_out = len;
+    /* Nothing was repaired: no copy.  */
     if (plain == 0)
         return FP8Q_OK;
     fp8q_text_add(owned, text + plain, len - plain);
@@ -220,19 +226,22 @@ static int encode_unnormalized(struct encoding *e, const struct fp8q_stretch *te
     return status;
 }
 
+static int encode_all(struct encoding *e, const char *text, size_t len, struct fp8q_text *repaired,
+                      struct fp8q_error *err)
+{
+    struct fp8q_stretch all = {.first = true};
+    FP8Q_TRY(repair(text, len, &all.text, &all.len, repaired, err));
+    return cut_added(e, &e->tokenizer->added.raw, &all, encode_unnormalized, err);
+}
+
 int fp8q_tokenizer_encode(const struct fp8q_tokenizer *tokenizer, const char *text, size_t len,
                           struct fp8q_ids *ids, struct fp8q_error *err)
 {
     struct encoding e = {.tokenizer = tokenizer, .ids = ids};
     struct fp8q_text repaired = {0};
-
     FP8Q_TRY(fp8q_splitter_init(&e.splitter, &tokenizer->pre, err));
 
-    int status = repair(text, len, &text, &len, &repaired, err);
-    if (status == FP8Q_OK)
-        status = cut_added(&e, &tokenizer->added.raw, &(struct fp8q_stretch){text, len, true},
-                           encode_unnormalized, err);
-
+    int status = encode_all(&e, text, len, &repaired, err);
     fp8q_text_reset(&repaired);
     fp8q_bpe_scratch_reset(&e.scratch);
     fp8q_splitter_reset(&e.splitter);
