@@ -23,23 +23,28 @@ struct writer {
 };
 
 static void add_tensor(struct writer *w, const struct fp8q_calib_site *s, const char *field,
-                       enum fp8q_dtype dtype, uint32_t ndim, uint64_t a, uint64_t b, uint64_t c)
+                       enum fp8q_dtype dtype, uint32_t ndim, const uint64_t *shape)
 {
     size_t i = w->n++;
     snprintf(w->names[i], sizeof(w->names[i]), "%s.%s", s->name, field);
-    w->shapes[i][0] = a;
-    w->shapes[i][1] = b;
-    w->shapes[i][2] = c;
+    memcpy(w->shapes[i], shape, ndim * sizeof(*shape));
 
-    uint64_t size = a * (ndim > 1 ? b : 1) * (ndim > 2 ? c : 1) * (fp8q_dtype_bits(dtype) / 8);
+    uint64_t size = fp8q_dtype_bits(dtype) / 8;
+    for (uint32_t d = 0; d < ndim; d++)
+        size *= shape[d];
     w->tensors[i] = (struct fp8q_st_tensor){.name = w->names[i],
                                             .shape = w->shapes[i],
                                             .ndim = ndim,
                                             .dtype = dtype,
                                             .begin = w->at,
                                             .end = w->at + size};
-    /* Offsets count from the end of the header, which is written when they are known.  */
     w->at += size;
+}
+
+static void add_counts(struct writer *w, const struct fp8q_calib_site *s, const char *field,
+                       uint64_t n)
+{
+    add_tensor(w, s, field, FP8Q_I64, 1, &n);
 }
 
 /* Integers of all sites first, so that everything is aligned.  */
@@ -47,24 +52,22 @@ static void list_tensors(struct writer *w)
 {
     for (size_t i = 0; i < w->calib->n_sites; i++) {
         const struct fp8q_calib_site *s = &w->calib->sites[i];
-        /* All integers are 64 bits wide, so what follows them stays aligned.  */
-        add_tensor(w, s, "count", FP8Q_I64, 1, s->n_groups, 0, 0);
+        add_counts(w, s, "count", s->n_groups);
         if (s->has[FP8Q_CALIB_HBLK])
-            add_tensor(w, s, "hblk_count", FP8Q_I64, 1, 2, 0, 0);
+            add_counts(w, s, "hblk_count", 2);
         if (s->has_hist)
-            add_tensor(w, s, "amax_hist", FP8Q_I64, 1, FP8Q_HIST_BINS, 0, 0);
+            add_counts(w, s, "amax_hist", FP8Q_HIST_BINS);
     }
 
     for (size_t i = 0; i < w->calib->n_sites; i++) {
         const struct fp8q_calib_site *s = &w->calib->sites[i];
-        uint64_t blocks = fp8q_ceil_div(s->width, FP8Q_BLOCK);
-        /* The order of list_tensors(): what comes first in the header lies first.  */
+        const uint64_t rows[2] = {s->n_groups, s->width};
+        const uint64_t blocks[3] = {fp8q_ceil_div(s->width, FP8Q_BLOCK), FP8Q_BLOCK, FP8Q_BLOCK};
         for (int a = 0; a < FP8Q_CALIB_N_ARRAYS; a++)
             if (s->has[a] && a < FP8Q_CALIB_HBLK)
-                add_tensor(w, s, fp8q_calib_array_names[a], FP8Q_F32, 2, s->n_groups, s->width, 0);
+                add_tensor(w, s, fp8q_calib_array_names[a], FP8Q_F32, 2, rows);
             else if (s->has[a])
-                add_tensor(w, s, fp8q_calib_array_names[a], FP8Q_F32, 3, blocks, FP8Q_BLOCK,
-                           FP8Q_BLOCK);
+                add_tensor(w, s, fp8q_calib_array_names[a], FP8Q_F32, 3, blocks);
     }
 }
 
@@ -118,6 +121,8 @@ static int put_arrays(struct writer *w, fp8q_calib_get_fn *get, void *ctx, float
                       struct fp8q_error *err)
 {
     const struct fp8q_calib *c = w->calib;
+
+    /* The order of list_tensors(): what comes first in the header lies first.  */
     for (size_t i = 0; i < c->n_sites; i++)
         for (int a = 0; a < FP8Q_CALIB_N_ARRAYS; a++) {
             enum fp8q_calib_array array = (enum fp8q_calib_array)a;

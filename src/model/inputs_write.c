@@ -26,54 +26,63 @@ static int compare_parts(const void *a, const void *b)
     return strcmp(((const struct part *)a)->name, ((const struct part *)b)->name);
 }
 
-static void add_part(struct part *parts, size_t *n, size_t sample, enum fp8q_input field,
-                     enum fp8q_dtype dtype, const void *data, uint64_t rows, uint64_t cols)
+/* Parts as they are listed.  */
+struct listing {
+    struct part *parts;
+    size_t n, sample;
+};
+
+/* [rows] or, where @cols is not 0, [rows, cols]; nothing for what a sample lacks.  */
+static void add_part(struct listing *l, enum fp8q_input field, enum fp8q_dtype dtype,
+                     const void *data, uint64_t rows, uint64_t cols)
 {
-    /* Optional parts that a sample lacks.  */
     if (!data)
         return;
-    struct part *p = &parts[(*n)++];
+    struct part *p = &l->parts[l->n++];
 
     *p = (struct part){.dtype = dtype, .ndim = cols ? 2 : 1, .shape = {rows, cols}, .data = data};
-    snprintf(p->name, sizeof(p->name), "%zu.%s", sample, fp8q_input_names[field]);
+    snprintf(p->name, sizeof(p->name), "%zu.%s", l->sample, fp8q_input_names[field]);
     p->size = rows * (cols ? cols : 1) * (fp8q_dtype_bits(dtype) / 8);
+}
+
+static void add_sample(struct listing *l, const struct fp8q_sample *s, uint64_t hidden)
+{
+    uint64_t t = s->n_tokens;
+    bool three = s->position_rows == 3;
+    add_part(l, FP8Q_INPUT_IDS, FP8Q_I64, s->ids, t, 0);
+    add_part(l, FP8Q_INPUT_EMBEDS, FP8Q_F32, s->embeds, t, hidden);
+    add_part(l, FP8Q_INPUT_POSITIONS, FP8Q_I64, s->positions, three ? 3 : t, three ? t : 0);
+    add_part(l, FP8Q_INPUT_LOSS_MASK, FP8Q_U8, s->loss_mask, t, 0);
+    add_part(l, FP8Q_INPUT_LABELS, FP8Q_I64, s->labels, t, 0);
+    add_part(l, FP8Q_INPUT_MODALITY, FP8Q_U8, s->modality, t, 0);
+    if (s->prefix_len)
+        add_part(l, FP8Q_INPUT_PREFIX, FP8Q_I64, &s->prefix_len, 1, 0);
+
+    /* Of these there may be several, so their names say which layer they follow.  */
+    for (size_t k = 0; k < FP8Q_MAX_DEEPSTACK; k++) {
+        size_t before = l->n;
+        add_part(l, FP8Q_INPUT_DEEPSTACK, FP8Q_F32, s->deepstack[k], t, hidden);
+        if (l->n > before)
+            snprintf(l->parts[before].name, sizeof(l->parts[before].name), "%zu.%s.%zu", l->sample,
+                     fp8q_input_names[FP8Q_INPUT_DEEPSTACK], k);
+    }
 }
 
 /* All tensors of @inputs, sorted by name; free the result.  */
 static struct part *list_parts(const struct fp8q_inputs *inputs, size_t *n_out)
 {
-    struct part *parts = fp8q_array(
-        (uint64_t)inputs->n_samples * (FP8Q_N_INPUTS + FP8Q_MAX_DEEPSTACK), sizeof(*parts));
-
-    size_t n = 0;
-    for (size_t i = 0; parts && i < inputs->n_samples; i++) {
-        const struct fp8q_sample *s = &inputs->samples[i];
-        uint64_t t = s->n_tokens;
-        add_part(parts, &n, i, FP8Q_INPUT_IDS, FP8Q_I64, s->ids, t, 0);
-        add_part(parts, &n, i, FP8Q_INPUT_EMBEDS, FP8Q_F32, s->embeds, t, inputs->hidden);
-        bool three = s->position_rows == 3;
-        add_part(parts, &n, i, FP8Q_INPUT_POSITIONS, FP8Q_I64, s->positions, three ? 3 : t,
-                 three ? t : 0);
-        add_part(parts, &n, i, FP8Q_INPUT_LOSS_MASK, FP8Q_U8, s->loss_mask, t, 0);
-        add_part(parts, &n, i, FP8Q_INPUT_LABELS, FP8Q_I64, s->labels, t, 0);
-        for (size_t k = 0; k < FP8Q_MAX_DEEPSTACK; k++) {
-            size_t before = n;
-            add_part(parts, &n, i, FP8Q_INPUT_DEEPSTACK, FP8Q_F32, s->deepstack[k], t,
-                     inputs->hidden);
-            if (n > before)
-                snprintf(parts[before].name, sizeof(parts[before].name), "%zu.%s.%zu", i,
-                         fp8q_input_names[FP8Q_INPUT_DEEPSTACK], k);
-        }
-        if (s->prefix_len)
-            add_part(parts, &n, i, FP8Q_INPUT_PREFIX, FP8Q_I64, &s->prefix_len, 1, 0);
-        add_part(parts, &n, i, FP8Q_INPUT_MODALITY, FP8Q_U8, s->modality, t, 0);
-    }
+    uint64_t most = (uint64_t)inputs->n_samples * (FP8Q_N_INPUTS + FP8Q_MAX_DEEPSTACK);
+    struct listing l = {.parts = fp8q_array(most, sizeof(*l.parts))};
+    *n_out = 0;
+    if (!l.parts)
+        return NULL;
+    for (; l.sample < inputs->n_samples; l.sample++)
+        add_sample(&l, &inputs->samples[l.sample], inputs->hidden);
 
     /* By name, so that the fingerprint does not depend on the order in a file.  */
-    if (parts)
-        qsort(parts, n, sizeof(*parts), compare_parts);
-    *n_out = n;
-    return parts;
+    qsort(l.parts, l.n, sizeof(*l.parts), compare_parts);
+    *n_out = l.n;
+    return l.parts;
 }
 
 int fp8q_inputs_finish(struct fp8q_inputs *inputs, struct fp8q_error *err)

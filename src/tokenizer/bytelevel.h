@@ -24,7 +24,9 @@ static inline int fp8q_char_to_byte(uint32_t cp) /* -1: stands for no byte */
 {
     if (cp >= 256 && cp <= 256 + 67) {
         uint32_t n = cp - 256;
-        return (int)(n <= 32 ? n : n < 67 ? n - 33 + 127 : 173);
+        if (n <= 32)
+            return (int)n;
+        return n < 67 ? (int)(n - 33 + 127) : 173;
     }
     return cp < 256 && fp8q_byte_to_char(cp) == cp ? (int)cp : -1;
 }

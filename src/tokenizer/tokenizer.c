@@ -114,10 +114,13 @@ uint32_t fp8q_tokenizer_id_limit(const struct fp8q_tokenizer *tokenizer)
 static size_t broken_part(const unsigned char *text, size_t len)
 {
     unsigned char lead = text[0], low = 0x80, high = 0xBF;
-    size_t want = lead >= 0xC2 && lead <= 0xDF   ? 2
-                  : lead >= 0xE0 && lead <= 0xEF ? 3
-                  : lead >= 0xF0 && lead <= 0xF4 ? 4
-                                                 : 1;
+    size_t want = 1; /* bytes of a character that begins so */
+    if (lead >= 0xC2 && lead <= 0xDF)
+        want = 2;
+    else if (lead >= 0xE0 && lead <= 0xEF)
+        want = 3;
+    else if (lead >= 0xF0 && lead <= 0xF4)
+        want = 4;
 
     /* The second byte of some leads has a narrower range: no overlong forms, no surrogates.  */
     if (lead == 0xE0)
