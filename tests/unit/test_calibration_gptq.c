@@ -354,6 +354,26 @@ static void sites_that_do_not_fit(void **state)
     free_fixture(&f);
 }
 
+/* What cannot be shown is not done.  */
+static void only_a_smaller_error_helps(void **state)
+{
+    (void)state;
+    static const struct {
+        struct fp8q_gptq_error sums;
+        bool helps;
+    } cases[] = {
+        {{0, 0}, false},
+        {{1, 1}, false},
+        {{1, 0.999}, true},
+        {{1, 1.001}, false},
+        {{(double)NAN, 0}, false},
+        {{1, (double)NAN}, false},
+        {{(double)INFINITY, (double)INFINITY}, false},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+        assert_int_equal(fp8q_gptq_helps(&cases[i].sums), cases[i].helps);
+}
+
 /* A whole small checkpoint: guard over tensors on disk gives the sum of the stripes, for any
  * threads.  */
 static void the_guard_on_disk_is_deterministic(void **state)
@@ -398,6 +418,7 @@ int main(void)
         cmocka_unit_test(the_guard_refuses_what_does_not_carry_over),
         cmocka_unit_test(without_correlation_rounding_is_plain),
         cmocka_unit_test(sites_that_do_not_fit),
+        cmocka_unit_test(only_a_smaller_error_helps),
         cmocka_unit_test(the_guard_on_disk_is_deterministic),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
