@@ -10,8 +10,24 @@
 #include "checkpoint/scales.h"
 #include "checkpoint/packed.h"
 
-/* ---- all ------------------------------------------------------------------------------------- */
+/* ---- options --------------------------------------------------------------------------------- */
 
+/* A LeRobot policy is loaded by its name model.safetensors, with missing and surplus names let
+ * pass: FP8 values under that name would be taken for weights.  */
+static int check_policy(const struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    const struct fp8q_json *config = plan->ckpt->config;
+    bool is_policy = fp8q_json_string(fp8q_json_get(config, "type"), NULL) &&
+                     !fp8q_json_string(fp8q_json_get(config, "model_type"), NULL);
+    if (!is_policy || plan->options.scales != FP8Q_SCALES_INLINE)
+        return FP8Q_OK;
+
+    return fp8q_fail(err, FP8Q_E_ARG, "policy-inline",
+                     "--scales inline: LeRobot would load the FP8 values of this policy as "
+                     "weights, without an error; leave the scales in their own file");
+}
+
+/* Options that exclude each other, or what the source is.  */
 static int check_options(const struct fp8q_plan *plan, struct fp8q_warnings *warnings,
                          struct fp8q_error *err)
 {
@@ -20,20 +36,24 @@ static int check_options(const struct fp8q_plan *plan, struct fp8q_warnings *war
         o->select.scheme == FP8Q_SCHEME_CHANNEL || o->select.unaligned == FP8Q_UNALIGNED_CHANNEL;
     if (channel && o->format == FP8Q_FORMAT_FP8)
         return fp8q_fail(err, FP8Q_E_ARG, "scheme-format",
-                         "per-channel scales cannot be said in the fp8 dialect: use --format "
+                         "per-channel scales cannot be said in the fp8 format: use --format "
                          "compressed-tensors");
     if (o->max_shard_size && !plan->ckpt->is_dir)
         return fp8q_fail(err, FP8Q_E_ARG, "max-shard-size",
                          "--max-shard-size: the source is one file, and so is its output");
-    if (o->scale_fmt == FP8Q_SCALE_UE8M0 && o->select.scheme != FP8Q_SCHEME_BLOCK)
+    if (o->scale_fmt == FP8Q_SCALE_UE8M0 && (channel || o->select.scheme != FP8Q_SCHEME_BLOCK))
         return fp8q_fail(err, FP8Q_E_ARG, "scheme-scale-fmt",
                          "--scale-fmt ue8m0 is defined for blocks only");
-    if (!o->dequantize && o->select.scheme == FP8Q_SCHEME_TENSOR && o->format == FP8Q_FORMAT_FP8)
+    if (o->dequantize)
+        return FP8Q_OK;
+    FP8Q_TRY(check_policy(plan, err));
+
+    if (o->select.scheme == FP8Q_SCHEME_TENSOR && o->format == FP8Q_FORMAT_FP8)
         return fp8q_warn(
-            warnings, err, "scheme-format",
-            "per-tensor scales in the fp8 dialect are called weight_scale, as vLLM and "
+            warnings, err, "scheme-format-name",
+            "per-tensor scales in the fp8 format are called weight_scale, as vLLM and "
             "SGLang read them; transformers looks for another name and takes the bare "
-            "codes for weights. --format compressed-tensors is read by all three");
+            "FP8 values for weights. --format compressed-tensors is read by all three");
     return FP8Q_OK;
 }
 
@@ -55,13 +75,14 @@ static int warn_about_head(const struct fp8q_plan *plan, struct fp8q_warnings *w
     const struct fp8q_json *config = plan->ckpt->config;
     const struct fp8q_json *tie = fp8q_json_get(config, "tie_word_embeddings");
     if (!tie)
-        tie = fp8q_json_path(config, "text_config.tie_word_embeddings");
+        tie = fp8q_json_get(fp8q_language_config(config), "tie_word_embeddings");
+
     bool has_head = fp8q_ckpt_find(plan->ckpt, "lm_head.weight") != NULL;
     if (tie && fp8q_json_bool(tie, false) && has_head)
         return fp8q_warn(
             warnings, err, "tied-head",
             "config.json ties the word embeddings, yet lm_head.weight is there too: both "
-            "are kept as they are");
+            "are left as they are");
     if (tie && !fp8q_json_bool(tie, true) && !has_head &&
         fp8q_ckpt_find(plan->ckpt, "model.embed_tokens.weight"))
         return fp8q_warn(warnings, err, "missing-head",
@@ -70,26 +91,49 @@ static int warn_about_head(const struct fp8q_plan *plan, struct fp8q_warnings *w
     return FP8Q_OK;
 }
 
+/* Engines and fp8q's own verify go by config.json; a directory without one is half a checkpoint.
+ */
+static int warn_about_config(const struct fp8q_plan *plan, struct fp8q_warnings *warnings,
+                             struct fp8q_error *err)
+{
+    if (!plan->ckpt->is_dir || plan->ckpt->config_text)
+        return FP8Q_OK;
+
+    return fp8q_warn(warnings, err, "config-absent",
+                     "there is no config.json: no engine loads this checkpoint, and none will be "
+                     "told that it is quantized");
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static int decide(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    if (!plan->options.dequantize)
+        return fp8q_select(plan->ckpt, &plan->options.select, &plan->selection, warnings, err);
+
+    struct fp8q_selection *s = &plan->selection;
+    s->family = fp8q_family_of(plan->ckpt->config);
+    s->decisions = fp8q_array(plan->ckpt->n_tensors, sizeof(*s->decisions));
+    if (!s->decisions)
+        return fp8q_fail_nomem(err);
+    select_floats(plan);
+    return FP8Q_OK;
+}
+
 static int build(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     FP8Q_TRY(check_options(plan, warnings, err));
-    if (plan->options.dequantize) {
-        plan->selection.family = fp8q_family_of(plan->ckpt->config);
-        plan->selection.decisions =
-            fp8q_array(plan->ckpt->n_tensors, sizeof(*plan->selection.decisions));
-        if (!plan->selection.decisions)
-            return fp8q_fail_nomem(err);
-        select_floats(plan);
-    } else {
-        FP8Q_TRY(fp8q_select(plan->ckpt, &plan->options.select, &plan->selection, warnings, err));
-    }
+    FP8Q_TRY(decide(plan, warnings, err));
     FP8Q_TRY(fp8q_plan_pieces(plan, err));
     fp8q_plan_count(plan);
+
     if (!plan->options.dequantize) {
         plan->largest_tp = fp8q_largest_tp(plan->ckpt, &plan->selection, &plan->tp_limit);
         FP8Q_TRY(fp8q_exclude(plan, warnings, err));
         FP8Q_TRY(warn_about_head(plan, warnings, err));
+        FP8Q_TRY(warn_about_config(plan, warnings, err));
     }
+
     FP8Q_TRY(fp8q_config_texts(plan, err));
     FP8Q_TRY(fp8q_layout(plan, err));
     return fp8q_plan_memory(plan, err);

@@ -10,9 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/crc.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "format/jsonw.h"
 #include "format/names.h"
 
@@ -25,6 +27,7 @@ static size_t assign_by_size(struct fp8q_plan *plan)
     uint64_t used = 0;
     uint32_t shard = 0;
     bool sidecar = plan->options.scales == FP8Q_SCALES_SIDECAR;
+
     for (size_t i = 0; i < plan->n_tensors; i++) {
         struct fp8q_out_tensor *t = &plan->tensors[i];
         uint64_t size = t->kind == FP8Q_OUT_SCALE && sidecar ? 0 : t->end;
@@ -35,6 +38,7 @@ static size_t assign_by_size(struct fp8q_plan *plan)
         used += size;
         t->shard = shard;
     }
+
     return (size_t)shard + 1;
 }
 
@@ -55,22 +59,28 @@ static bool scales_made(const struct fp8q_plan *plan)
 
 /* Leaves out shards that held nothing but scales which the output does not carry.  @kept_out lists
  * the sources of the rest.  */
-static size_t drop_empty(struct fp8q_plan *plan, size_t *kept_out)
+static int drop_empty(struct fp8q_plan *plan, size_t *kept_out, size_t *n_out,
+                      struct fp8q_error *err)
 {
     const struct fp8q_ckpt *ckpt = plan->ckpt;
+    uint32_t *place = fp8q_array(ckpt->n_shards, sizeof(*place)); /* 1 + the new number */
     size_t n = 0;
-    for (size_t i = 0; i < ckpt->n_shards; i++) {
-        bool used = ckpt->shards[i].header.n_tensors == 0;
-        for (size_t k = 0; k < plan->n_tensors && !used; k++)
-            used = plan->tensors[k].shard == i;
-        if (!used)
-            continue;
-        for (size_t k = 0; k < plan->n_tensors && i != n; k++)
-            if (plan->tensors[k].shard == i)
-                plan->tensors[k].shard = (uint32_t)n;
-        kept_out[n++] = i;
-    }
-    return n;
+    if (!place)
+        return fp8q_fail_nomem(err);
+
+    for (size_t k = 0; k < plan->n_tensors; k++)
+        place[plan->tensors[k].shard] = 1;
+    for (size_t i = 0; i < ckpt->n_shards; i++)
+        if (place[i] || ckpt->shards[i].header.n_tensors == 0) {
+            kept_out[n++] = i;
+            place[i] = (uint32_t)n;
+        }
+    for (size_t k = 0; k < plan->n_tensors; k++)
+        plan->tensors[k].shard = place[plan->tensors[k].shard] - 1;
+
+    free(place);
+    *n_out = n;
+    return FP8Q_OK;
 }
 
 /* Name of output shard @i.  With an index no file may be called model.safetensors: transformers
@@ -90,42 +100,101 @@ static char *shard_name(const struct fp8q_plan *plan, size_t i, size_t n, bool i
     return strdup(source);
 }
 
-static int name_shards(struct fp8q_plan *plan, struct fp8q_error *err)
+/* What this program writes beside the shards, and where it works.  */
+static bool is_reserved(const char *component, size_t len)
+{
+    static const char *const reserved[] = {".fp8q",          FP8Q_SIDECAR_NAME, FP8Q_MANIFEST_NAME,
+                                           FP8Q_CONFIG_NAME, FP8Q_INDEX_NAME,   ".fp8q-aside"};
+
+    for (size_t i = 0; i < sizeof(reserved) / sizeof(*reserved); i++)
+        if (strlen(reserved[i]) == len && strncasecmp(reserved[i], component, len) == 0)
+            return true;
+
+    return false;
+}
+
+/* An index may name "sub/x.safetensors", and so a directory where a file has to go.  */
+static int check_name(const char *name, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
-    bool has_scales = scales_made(plan);
-    bool sidecar = has_scales && plan->options.scales == FP8Q_SCALES_SIDECAR;
+    size_t len = strcspn(name, "/");
+    if (!is_reserved(name, len))
+        return FP8Q_OK;
+
+    return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "shard-reserved",
+                     "the source has a shard \"%s\", which stands where fp8q writes its own; use "
+                     "--max-shard-size to rename the shards",
+                     fp8q_show(&shown, name));
+}
+
+/* No two shards of one name, and none that is the directory of another.  */
+static int check_names(const struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    size_t n = plan->sidecar == SIZE_MAX ? plan->n_shards : plan->sidecar;
+    struct fp8q_shown shown;
+    const char **names = fp8q_array(n, sizeof(*names));
+    int status = names ? FP8Q_OK : fp8q_fail_nomem(err);
+
+    for (size_t i = 0; i < n && status == FP8Q_OK; i++) {
+        names[i] = plan->shards[i].name;
+        status = check_name(names[i], err);
+    }
+    if (status == FP8Q_OK && n)
+        qsort(names, n, sizeof(*names), fp8q_compare_strings);
+    for (size_t i = 1; i < n && status == FP8Q_OK; i++) {
+        size_t len = strlen(names[i - 1]);
+        bool same = strncmp(names[i - 1], names[i], len) == 0 &&
+                    (names[i][len] == '\0' || names[i][len] == '/');
+        if (same)
+            status = fp8q_fail(err, FP8Q_E_UNSUPPORTED, "shard-name",
+                               "two output shards would be called %s; use --max-shard-size to "
+                               "rename them",
+                               fp8q_show(&shown, names[i - 1]));
+    }
+
+    free(names);
+    return status;
+}
+
+static int name_sidecar(struct fp8q_plan *plan, size_t n, struct fp8q_error *err)
+{
+    plan->sidecar = n;
+    plan->shards[n].name = strdup(FP8Q_SIDECAR_NAME);
+    if (!plan->shards[n].name)
+        return fp8q_fail_nomem(err);
+
+    for (size_t i = 0; i < plan->n_tensors; i++)
+        if (plan->tensors[i].kind == FP8Q_OUT_SCALE)
+            plan->tensors[i].shard = (uint32_t)n;
+    return FP8Q_OK;
+}
+
+static int name_shards(struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    bool sidecar = scales_made(plan) && plan->options.scales == FP8Q_SCALES_SIDECAR;
     bool resize = plan->options.max_shard_size && plan->ckpt->is_dir;
+    size_t n = 0;
     plan->shard_sources =
         fp8q_plan_alloc(plan, plan->ckpt->n_shards + plan->n_tensors, sizeof(*plan->shard_sources));
     if (!plan->shard_sources)
         return fp8q_fail_nomem(err);
-    size_t n = resize ? assign_by_size(plan) : drop_empty(plan, plan->shard_sources);
+
+    if (resize)
+        n = assign_by_size(plan);
+    else
+        FP8Q_TRY(drop_empty(plan, plan->shard_sources, &n, err));
     bool index = plan->ckpt->is_dir && (sidecar || n > 1);
     plan->shards = fp8q_array(n + 1, sizeof(*plan->shards));
     if (!plan->shards)
         return fp8q_fail_nomem(err);
+
     plan->n_shards = n + sidecar;
     for (size_t i = 0; i < n; i++)
         if (!(plan->shards[i].name = shard_name(plan, i, n, index)))
             return fp8q_fail_nomem(err);
-    if (sidecar) {
-        plan->sidecar = n;
-        plan->shards[n].name = strdup(FP8Q_SIDECAR_NAME);
-        if (!plan->shards[n].name)
-            return fp8q_fail_nomem(err);
-        for (size_t i = 0; i < plan->n_tensors; i++)
-            if (plan->tensors[i].kind == FP8Q_OUT_SCALE)
-                plan->tensors[i].shard = (uint32_t)n;
-    }
-    for (size_t i = 0; i < plan->n_shards; i++)
-        for (size_t j = i + 1; j < plan->n_shards && plan->n_shards < 4096; j++)
-            if (strcmp(plan->shards[i].name, plan->shards[j].name) == 0)
-                return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "shard-name",
-                                 "two output shards would be called %s; use --max-shard-size to "
-                                 "rename them",
-                                 fp8q_show(&shown, plan->shards[i].name));
-    return FP8Q_OK;
+    if (sidecar)
+        FP8Q_TRY(name_sidecar(plan, n, err));
+    return check_names(plan, err);
 }
 
 /* ---- order and offsets ----------------------------------------------------------------------- */
@@ -312,18 +381,63 @@ static int sort_names(struct fp8q_plan *plan, struct fp8q_error *err)
     return FP8Q_OK;
 }
 
+/* A tensor that is made may have the name of one that is carried.  */
+static int check_tensors(const struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+
+    for (size_t i = 1; i < plan->n_tensors; i++) {
+        const char *name = plan->tensors[plan->by_name[i]].name;
+        if (strcmp(plan->tensors[plan->by_name[i - 1]].name, name) == 0)
+            return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "tensor-name",
+                             "the output would hold \"%s\" twice: once made, once from the source",
+                             fp8q_show(&shown, name));
+    }
+
+    return FP8Q_OK;
+}
+
+/* The source's metadata but for the size, which is another now.  Only plain values: what a writer
+ * notes there is numbers and words.  */
+static void write_metadata(const struct fp8q_json *metadata, uint64_t total, struct fp8q_jsonw *w)
+{
+    bool said = false;
+
+    fp8q_jsonw_open(w, "metadata", '{');
+    for (const struct fp8q_json *m = fp8q_json_first(metadata); m; m = fp8q_json_next(m)) {
+        const char *key = fp8q_json_key(m), *text = fp8q_json_string(m, NULL);
+        uint64_t number;
+        if (!said && strcmp(key, "total_size") >= 0) {
+            fp8q_jsonw_uint(w, "total_size", total);
+            said = true;
+        }
+        if (strcmp(key, "total_size") == 0)
+            continue;
+        if (text)
+            fp8q_jsonw_string(w, key, text);
+        else if (fp8q_json_uint(m, &number))
+            fp8q_jsonw_uint(w, key, number);
+    }
+    if (!said)
+        fp8q_jsonw_uint(w, "total_size", total);
+    fp8q_jsonw_close(w, '}');
+}
+
 static int make_index(struct fp8q_plan *plan, struct fp8q_error *err)
 {
     struct fp8q_jsonw w = {.indent = 2};
+    struct fp8q_json *source = NULL;
     uint64_t total = 0;
+    if (plan->ckpt->index_text)
+        FP8Q_TRY(fp8q_json_parse(plan->ckpt->index_text, plan->ckpt->index_len, 0, FP8Q_INDEX_NAME,
+                                 &source, err));
+
     for (size_t i = 0; i < plan->n_tensors; i++)
         total += plan->tensors[i].end - plan->tensors[i].begin;
     fp8q_jsonw_open(&w, NULL, '{');
-    fp8q_jsonw_open(&w, "metadata", '{');
-    if (plan->ckpt->index_total_parameters)
-        fp8q_jsonw_uint(&w, "total_parameters", plan->ckpt->index_total_parameters);
-    fp8q_jsonw_uint(&w, "total_size", total);
-    fp8q_jsonw_close(&w, '}');
+    write_metadata(fp8q_json_get(source, "metadata"), total, &w);
+    fp8q_json_free(source);
+
     fp8q_jsonw_open(&w, "weight_map", '{');
     for (size_t i = 0; i < plan->n_tensors; i++) {
         const struct fp8q_out_tensor *t = &plan->tensors[plan->by_name[i]];
@@ -332,12 +446,9 @@ static int make_index(struct fp8q_plan *plan, struct fp8q_error *err)
     fp8q_jsonw_close(&w, '}');
     fp8q_jsonw_close(&w, '}');
     fp8q_text_puts(&w.text, "\n");
-    if (fp8q_text_status(&w.text, err) != FP8Q_OK) {
-        fp8q_text_reset(&w.text);
-        return FP8Q_E_NOMEM;
-    }
+
     plan->index_text = w.text.data;
-    return FP8Q_OK;
+    return fp8q_text_status(&w.text, err);
 }
 
 int fp8q_layout(struct fp8q_plan *plan, struct fp8q_error *err)
@@ -345,12 +456,15 @@ int fp8q_layout(struct fp8q_plan *plan, struct fp8q_error *err)
     FP8Q_TRY(name_shards(plan, err));
     FP8Q_TRY(sort_tensors(plan, err));
     FP8Q_TRY(sort_names(plan, err));
+    FP8Q_TRY(check_tensors(plan, err));
     assign_offsets(plan);
     number_pieces(plan);
+
     for (size_t i = 0; i < plan->n_shards; i++)
         if (i != plan->sidecar)
             FP8Q_TRY(emit_header(plan, i, err));
     if (plan->ckpt->is_dir && plan->n_shards > 1)
         FP8Q_TRY(make_index(plan, err));
+
     return FP8Q_OK;
 }

@@ -4,12 +4,14 @@
  */
 #include "plan/internal.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 #include "base/text.h"
 #include "select/select.h"
 #include "checkpoint/scales.h"
 
-/* ---- totals and limits ----------------------------------------------------------------------- */
+/* ---- totals ---------------------------------------------------------------------------------- */
 
 void fp8q_plan_count(struct fp8q_plan *plan)
 {
@@ -19,39 +21,21 @@ void fp8q_plan_count(struct fp8q_plan *plan)
         c->source_bytes += plan->ckpt->tensors[i].size_bytes;
         plan->source_bytes += plan->ckpt->tensors[i].size_bytes;
     }
+
     for (size_t i = 0; i < plan->n_tensors; i++) {
         const struct fp8q_out_tensor *t = &plan->tensors[i];
-        plan->by_reason[plan->selection.decisions[t->source].reason].output_bytes +=
-            t->end - t->begin;
+        enum fp8q_reason reason = plan->selection.decisions[t->source].reason;
+        plan->by_reason[reason].output_bytes += t->end - t->begin;
         plan->output_bytes += t->end - t->begin;
     }
 }
 
-static int refuse_nothing(const struct fp8q_plan *plan, struct fp8q_error *err)
-{
-    struct fp8q_text reasons = {0};
-    if (plan->selection.n_quantize > 0)
-        return FP8Q_OK;
-    for (int r = 0; r < FP8Q_N_REASONS; r++)
-        if (plan->by_reason[r].tensors)
-            fp8q_text_printf(&reasons, "%s%zu %s", reasons.len ? ", " : "",
-                             plan->by_reason[r].tensors, fp8q_reason_name((enum fp8q_reason)r));
-    bool ragged = plan->by_reason[FP8Q_WHY_RAGGED].tensors > 0;
-    bool experts = plan->by_reason[FP8Q_WHY_EXPERTS_UNSUPPORTED].tensors > 0;
-    int status = fp8q_fail(
-        err, FP8Q_E_MISMATCH, "nothing-to-quantize",
-        "nothing to quantize: all %zu tensors stay (%s).%s%s%s", plan->ckpt->n_tensors,
-        reasons.data ? reasons.data : "none",
-        ragged ? " Ragged sizes are no multiples of 128: --ragged per-channel makes a checkpoint "
-                 "that can be served, --ragged quantize one for own runtimes."
-               : "",
-        experts ? " Stacked experts of this family have no FP8 layout that engines read." : "",
-        ragged ? "" : " --include PAT adds modules that stay by default.");
-    fp8q_text_reset(&reasons);
-    return status;
-}
+/* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Working memory of one stripe: source, codes, and F32 values where the source is FP8 itself.  */
+enum { SMALLEST_STRIPE = FP8Q_BLOCK * FP8Q_BLOCK * 12, LARGEST_STRIPE = 16 << 20 };
+
+/* Working memory of one stripe: source, FP8 values, and F32 values where the source is FP8 itself.
+ */
 static uint64_t bytes_per_column(const struct fp8q_plan *plan, const struct fp8q_piece *p)
 {
     unsigned in = fp8q_dtype_bits(plan->ckpt->tensors[p->source].dtype) / 8;
@@ -59,41 +43,58 @@ static uint64_t bytes_per_column(const struct fp8q_plan *plan, const struct fp8q
     return FP8Q_BLOCK * ((uint64_t)in + sizeof(float) + (from_fp8 ? sizeof(float) : 0));
 }
 
+/* Bytes of the widest stripe of any piece.  */
+static uint64_t widest_stripe(const struct fp8q_plan *plan)
+{
+    uint64_t widest = FP8Q_COPY_BYTES;
+
+    for (size_t i = 0; i < plan->n_pieces; i++) {
+        const struct fp8q_piece *p = &plan->pieces[i];
+        uint64_t blocks = fp8q_ceil_div(p->n_cols, FP8Q_BLOCK);
+        if (p->kind != FP8Q_OUT_KEPT)
+            widest = fp8q_max_u64(widest, blocks * FP8Q_BLOCK * bytes_per_column(plan, p));
+    }
+
+    return widest;
+}
+
+/* What a conversion holds whatever its threads: tables and texts are there already, and the scales
+ * of two shards can be in flight.  */
+static uint64_t fixed_memory(const struct fp8q_plan *plan)
+{
+    enum { PER_TENSOR = 512 };
+    uint64_t scales = 0, n_tensors = plan->n_tensors + plan->ckpt->n_tensors;
+    for (size_t i = 0; i < plan->n_shards; i++)
+        scales = fp8q_max_u64(scales, plan->shards[i].scale_bytes);
+
+    return ((uint64_t)8 << 20) + 2 * scales + n_tensors * PER_TENSOR + plan->n_stripes * 8;
+}
+
 int fp8q_plan_memory(struct fp8q_plan *plan, struct fp8q_error *err)
 {
-    enum { SMALLEST = FP8Q_BLOCK * FP8Q_BLOCK * 12, LARGEST = 16 << 20, PER_TENSOR = 512 };
-    uint64_t limit = plan->options.max_memory ? plan->options.max_memory : FP8Q_DEFAULT_MEMORY;
-    uint64_t scales = 0, widest = FP8Q_COPY_BYTES;
-    for (size_t i = 0; i < plan->n_shards; i++)
-        if (plan->shards[i].scale_bytes > scales)
-            scales = plan->shards[i].scale_bytes;
-    for (size_t i = 0; i < plan->n_pieces; i++) {
-        uint64_t need = plan->pieces[i].kind == FP8Q_OUT_KEPT
-                            ? FP8Q_COPY_BYTES
-                            : fp8q_ceil_div(plan->pieces[i].n_cols, FP8Q_BLOCK) * FP8Q_BLOCK *
-                                  bytes_per_column(plan, &plan->pieces[i]);
-        if (need > widest)
-            widest = need;
-    }
-    /* Two shards can be in flight; tables and texts are there already.  */
-    uint64_t fixed = ((uint64_t)8 << 20) + 2 * scales +
-                     (plan->n_tensors + plan->ckpt->n_tensors) * PER_TENSOR + plan->n_stripes * 8;
-    uint64_t stripe = widest < LARGEST ? widest : LARGEST;
+    uint64_t fixed = fixed_memory(plan), least = fixed + FP8Q_COPY_BYTES + SMALLEST_STRIPE;
+    uint64_t limit = plan->options.max_memory;
     unsigned threads = plan->options.threads ? plan->options.threads : 1;
-    if (limit < fixed + FP8Q_COPY_BYTES + SMALLEST)
+    if (limit && limit < least)
         return fp8q_fail(err, FP8Q_E_ARG, "max-memory",
                          "--max-memory %llu bytes: this conversion needs at least %llu",
-                         (unsigned long long)limit,
-                         (unsigned long long)(fixed + FP8Q_COPY_BYTES + SMALLEST));
-    while (threads > 1 && (limit - fixed) / threads < FP8Q_COPY_BYTES + SMALLEST)
+                         (unsigned long long)limit, (unsigned long long)least);
+
+    /* Without a limit a model of very many tensors gets what its tables take, and as much again for
+     * the work as any other.  */
+    if (!limit)
+        limit = fp8q_max_u64(FP8Q_DEFAULT_MEMORY, fixed + FP8Q_DEFAULT_MEMORY / 2);
+    while (threads > 1 && (limit - fixed) / threads < FP8Q_COPY_BYTES + SMALLEST_STRIPE)
         threads--;
-    if ((limit - fixed) / threads < stripe)
-        stripe = (limit - fixed) / threads;
+
+    uint64_t stripe = fp8q_min_u64(widest_stripe(plan), LARGEST_STRIPE);
     plan->threads = threads;
-    plan->stripe_bytes = stripe;
-    plan->peak_memory = fixed + threads * stripe;
+    plan->stripe_bytes = fp8q_min_u64(stripe, (limit - fixed) / threads);
+    plan->peak_memory = fixed + threads * plan->stripe_bytes;
     return FP8Q_OK;
 }
+
+/* ---- reasons not to carry it out ------------------------------------------------------------- */
 
 static int refuse_quantized(const struct fp8q_plan *plan, struct fp8q_error *err)
 {
@@ -101,10 +102,87 @@ static int refuse_quantized(const struct fp8q_plan *plan, struct fp8q_error *err
     const char *what;
     if (plan->options.select.requantize || !fp8q_already_quantized(plan->ckpt, &what))
         return FP8Q_OK;
-    return fp8q_fail(err, FP8Q_E_ARG, "already-quantized",
-                     "%s: is quantized already (%s); --requantize takes FP8 weights through F32 "
-                     "again",
-                     fp8q_show(&shown, plan->ckpt->path), what);
+
+    const char *tensor;
+    const char *advice = fp8q_packed_format(plan->ckpt, &tensor)
+                             ? "take the checkpoint that it was made from"
+                             : "--requantize takes FP8 weights through F32 again";
+    return fp8q_fail(err, FP8Q_E_ARG, "already-quantized", "%s: is quantized already (%s); %s",
+                     fp8q_show(&shown, plan->ckpt->path), what, advice);
+}
+
+/* Values that are packed would be carried as they are, under a config that no longer says what they
+ * mean.  */
+static int refuse_packed(const struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    struct fp8q_shown a, b;
+    const char *tensor, *format = fp8q_packed_format(plan->ckpt, &tensor);
+    bool converts = plan->options.dequantize || plan->options.select.requantize;
+    if (!converts || !format)
+        return FP8Q_OK;
+
+    return fp8q_fail(err, FP8Q_E_ARG, "not-fp8",
+                     "%s: holds %s, which is not FP8: the first is \"%s\"; take the checkpoint "
+                     "that it was made from",
+                     fp8q_show(&a, plan->ckpt->path), format, fp8q_show(&b, tensor));
+}
+
+/* The adapters of a checkpoint that was fine-tuned but not merged, or NULL.  */
+static const char *find_adapter(const struct fp8q_ckpt *ckpt)
+{
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (strstr(ckpt->tensors[i].name, ".lora_A."))
+            return ckpt->tensors[i].name;
+
+    return NULL;
+}
+
+/* What would help, by what was found.  */
+static void add_advice(const struct fp8q_plan *plan, struct fp8q_text *text)
+{
+    bool unaligned = plan->by_reason[FP8Q_WHY_RAGGED].tensors > 0;
+    const char *adapter = find_adapter(plan->ckpt);
+    struct fp8q_shown shown;
+
+    if (adapter)
+        fp8q_text_printf(text,
+                         " The checkpoint holds adapters that are not merged (\"%s\" beside a "
+                         "base_layer): merge them first.",
+                         fp8q_show(&shown, adapter));
+    if (unaligned)
+        fp8q_text_puts(text, " Unaligned sizes are no multiples of 128: --ragged per-channel makes "
+                             "a checkpoint that can be served, --ragged quantize one for a custom "
+                             "runtime.");
+    if (plan->by_reason[FP8Q_WHY_EXPERTS_UNSUPPORTED].tensors)
+        fp8q_text_puts(text, " Stacked experts of this architecture have no FP8 layout that "
+                             "engines read.");
+    if (!unaligned && !adapter)
+        fp8q_text_puts(text, " --include PAT adds modules that are left by default.");
+}
+
+static int refuse_nothing(const struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    struct fp8q_text text = {0};
+    if (plan->selection.n_quantize > 0)
+        return FP8Q_OK;
+
+    const char *comma = "";
+    for (int r = 0; r < FP8Q_N_REASONS; r++) {
+        size_t n = plan->by_reason[r].tensors;
+        if (n)
+            fp8q_text_printf(&text, "%s%zu %s", comma, n, fp8q_reason_name((enum fp8q_reason)r));
+        comma = text.len ? ", " : "";
+    }
+    fp8q_text_puts(&text, ").");
+    add_advice(plan, &text);
+
+    int status = fp8q_text_status(&text, err);
+    if (status == FP8Q_OK)
+        status = fp8q_fail(err, FP8Q_E_MISMATCH, "nothing-to-quantize",
+                           "nothing to quantize: all %zu tensors are left unquantized (%s",
+                           plan->ckpt->n_tensors, text.data);
+    fp8q_text_reset(&text);
+    return status;
 }
 
 static int refuse_tp(const struct fp8q_plan *plan, struct fp8q_error *err)
@@ -113,6 +191,7 @@ static int refuse_tp(const struct fp8q_plan *plan, struct fp8q_error *err)
     const char *name = fp8q_tp_misfit(plan->ckpt, &plan->selection, plan->options.tp);
     if (plan->options.tp < 2 || !name)
         return FP8Q_OK;
+
     return fp8q_fail(
         err, FP8Q_E_MISMATCH, "tp",
         "--tp %u: a partition of \"%s\" is no multiple of 128; the largest power of two "
@@ -122,8 +201,10 @@ static int refuse_tp(const struct fp8q_plan *plan, struct fp8q_error *err)
 
 int fp8q_plan_check(const struct fp8q_plan *plan, struct fp8q_error *err)
 {
+    FP8Q_TRY(refuse_packed(plan, err));
     if (plan->options.dequantize)
         return FP8Q_OK;
+
     FP8Q_TRY(refuse_quantized(plan, err));
     FP8Q_TRY(refuse_nothing(plan, err));
     return refuse_tp(plan, err);

@@ -189,6 +189,10 @@ static int add_source(struct builder *b, size_t source)
     const struct fp8q_tensor *t = &b->plan->ckpt->tensors[source];
     const struct fp8q_decision *d = &b->plan->selection.decisions[source];
     bool converts = b->plan->options.dequantize || b->plan->options.select.requantize;
+
+    /* Scales go with the FP8 values that they scaled.  */
+    if (d->reason == FP8Q_WHY_STALE_SCALE)
+        return FP8Q_OK;
     if (converts && fp8q_scale_owner(b->plan->ckpt, t->name))
         return FP8Q_OK;
     if (converts && fp8q_is_quantization_marker(t->name))
@@ -200,11 +204,12 @@ static int add_source(struct builder *b, size_t source)
         return add_float(b, source);
     if (!d->quantize)
         return add_kept(b, source);
-    if (d->reason == FP8Q_WHY_EXPERT_SPLIT ||
-        (t->ndim == 3 && b->plan->selection.family.experts == FP8Q_EXPERTS_SPLIT))
+
+    bool is_split = t->ndim == 3 && b->plan->selection.family.experts == FP8Q_EXPERTS_SPLIT;
+    if (is_split || d->reason == FP8Q_WHY_EXPERT_SPLIT)
         return add_split(b, source);
-    return add_quantized(b, source, t->name, t->ndim, t->shape, 0,
-                         t->ndim == 3 ? t->shape[0] * t->shape[1] : t->shape[0]);
+    uint64_t n_rows = t->ndim == 3 ? t->shape[0] * t->shape[1] : t->shape[0];
+    return add_quantized(b, source, t->name, t->ndim, t->shape, 0, n_rows);
 }
 
 static int by_place(const void *a, const void *b, void *tensors)

@@ -24,35 +24,56 @@ struct fp8q_pattern {
     enum kind kind;
     char *text;
     pcre2_code *code;
+    pcre2_match_data *data; /* of the last match: so a pattern belongs to one thread */
+    pcre2_match_context *limits;
 };
+
+static int compile_regex(struct fp8q_pattern *p, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    int code;
+    PCRE2_SIZE at;
+    p->code = pcre2_compile((PCRE2_SPTR)p->text + 3, PCRE2_ZERO_TERMINATED,
+                            PCRE2_ANCHORED | PCRE2_UTF, &code, &at, NULL);
+    if (!p->code) {
+        PCRE2_UCHAR reason[200];
+        pcre2_get_error_message(code, reason, sizeof(reason));
+        return fp8q_fail(err, FP8Q_E_ARG, "pattern-syntax",
+                         "pattern \"%s\": %s at character %zu of the expression",
+                         fp8q_show(&shown, p->text), (const char *)reason, (size_t)at);
+    }
+
+    /* Made once: a pattern is asked about every tensor of a checkpoint.  */
+    p->data = pcre2_match_data_create_from_pattern(p->code, NULL);
+    p->limits = pcre2_match_context_create(NULL);
+    if (!p->data || !p->limits)
+        return fp8q_fail_nomem(err);
+    pcre2_set_match_limit(p->limits, MOST_STEPS);
+    return FP8Q_OK;
+}
 
 int fp8q_pattern_compile(const char *text, struct fp8q_pattern **pattern_out,
                          struct fp8q_error *err)
 {
-    struct fp8q_shown shown;
     *pattern_out = NULL;
     if (!*text)
         return fp8q_fail(err, FP8Q_E_ARG, "pattern-empty", "a pattern is empty");
+
     struct fp8q_pattern *p = calloc(1, sizeof(*p));
     if (!p || !(p->text = strdup(text))) {
         free(p);
         return fp8q_fail_nomem(err);
     }
-    p->kind = strncmp(text, "re:", 3) == 0 ? REGEX : strpbrk(text, "*?[") ? GLOB : COMPONENTS;
-    if (p->kind == REGEX) {
-        int code;
-        PCRE2_SIZE at;
-        p->code = pcre2_compile((PCRE2_SPTR)text + 3, PCRE2_ZERO_TERMINATED,
-                                PCRE2_ANCHORED | PCRE2_UTF, &code, &at, NULL);
-        if (!p->code) {
-            PCRE2_UCHAR reason[200];
-            pcre2_get_error_message(code, reason, sizeof(reason));
-            fp8q_pattern_free(p);
-            return fp8q_fail(err, FP8Q_E_ARG, "pattern-syntax",
-                             "pattern \"%s\": %s at character %zu of the expression",
-                             fp8q_show(&shown, text), (const char *)reason, (size_t)at);
-        }
+
+    p->kind = strpbrk(text, "*?[") ? GLOB : COMPONENTS;
+    if (strncmp(text, "re:", 3) == 0)
+        p->kind = REGEX;
+    int status = p->kind == REGEX ? compile_regex(p, err) : FP8Q_OK;
+    if (status != FP8Q_OK) {
+        fp8q_pattern_free(p);
+        return status;
     }
+
     *pattern_out = p;
     return FP8Q_OK;
 }
@@ -61,6 +82,9 @@ void fp8q_pattern_free(struct fp8q_pattern *p)
 {
     if (!p)
         return;
+
+    pcre2_match_context_free(p->limits);
+    pcre2_match_data_free(p->data);
     pcre2_code_free(p->code);
     free(p->text);
     free(p);
@@ -81,6 +105,7 @@ int fp8q_pattern_match(const struct fp8q_pattern *p, const char *module, bool *m
 {
     struct fp8q_shown a, b;
     *matches_out = false;
+
     if (p->kind == COMPONENTS) {
         *matches_out = fp8q_has_components(module, p->text);
         return FP8Q_OK;
@@ -89,15 +114,8 @@ int fp8q_pattern_match(const struct fp8q_pattern *p, const char *module, bool *m
         *matches_out = fnmatch(p->text, module, FNM_NOESCAPE) == 0;
         return FP8Q_OK;
     }
-    pcre2_match_data *data = pcre2_match_data_create_from_pattern(p->code, NULL);
-    pcre2_match_context *limits = pcre2_match_context_create(NULL);
-    int n = PCRE2_ERROR_NOMEMORY;
-    if (data && limits) {
-        pcre2_set_match_limit(limits, MOST_STEPS);
-        n = pcre2_match(p->code, (PCRE2_SPTR)module, strlen(module), 0, 0, data, limits);
-    }
-    pcre2_match_context_free(limits);
-    pcre2_match_data_free(data);
+
+    int n = pcre2_match(p->code, (PCRE2_SPTR)module, strlen(module), 0, 0, p->data, p->limits);
     if (n == PCRE2_ERROR_NOMEMORY)
         return fp8q_fail_nomem(err);
     if (n < 0 && n != PCRE2_ERROR_NOMATCH)
@@ -153,8 +171,11 @@ size_t fp8q_edit_distance(const char *a, const char *b, size_t limit)
     size_t na = strlen(a), nb = strlen(b);
     if (na > LONGEST || nb > LONGEST || (na > nb ? na - nb : nb - na) > limit)
         return limit + 1;
+
     for (size_t j = 0; j <= nb; j++)
         row[j] = j;
+
+    /* Row i of the table of distances between beginnings of @a and @b, over row i - 1.  */
     for (size_t i = 1; i <= na; i++) {
         size_t diagonal = row[0];
         row[0] = i;
@@ -167,5 +188,6 @@ size_t fp8q_edit_distance(const char *a, const char *b, size_t limit)
                 row[j] = remove;
         }
     }
+
     return row[nb] <= limit ? row[nb] : limit + 1;
 }

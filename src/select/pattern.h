@@ -11,8 +11,7 @@
 
 #include "base/error.h"
 
-struct fp8q_pattern; /* compiled; immutable, so it can be shared by threads that have own match data
-                      */
+struct fp8q_pattern; /* compiled; holds the data of its last match, so it belongs to one thread */
 
 int fp8q_pattern_compile(const char *text, struct fp8q_pattern **pattern_out,
                          struct fp8q_error *err);

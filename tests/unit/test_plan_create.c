@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_plan_create.c - what plans refuse, warn of and leave out: tables over neighbours.
+ */
+#include "support/support.h"
+
+#include "plan/plan.h"
+#include "support/maker.h"
+
+struct made {
+    char *dir;
+    struct fp8q_ckpt *ckpt;
+    struct fp8q_plan *plan;
+    struct fp8q_warnings warnings;
+    struct fp8q_error err;
+    int status; /* of creation, or of the check */
+};
+
+static void add(struct maker *m, const char *name, enum fp8q_dtype dtype, uint32_t ndim, uint64_t a,
+                uint64_t b, uint64_t c)
+{
+    const uint64_t shape[3] = {a, b, c};
+    maker_add(m, name, dtype, ndim, shape, 0);
+}
+
+static const char *const linears[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                                      "self_attn.o_proj", "mlp.gate_proj",    "mlp.up_proj",
+                                      "mlp.down_proj"};
+
+static void add_layer(struct maker *m, const char *root)
+{
+    char name[200];
+    for (size_t i = 0; i < sizeof(linears) / sizeof(*linears); i++) {
+        snprintf(name, sizeof(name), "%slayers.0.%s.weight", root, linears[i]);
+        add(m, name, FP8Q_BF16, 2, 128, 128, 1);
+    }
+}
+
+/* Plans what @m makes.  Release with put_away().  */
+static struct made plan_of(struct maker *m, const char *config,
+                           const struct fp8q_plan_options *options)
+{
+    char path[600];
+    struct made p = {.dir = temp_dir_make()};
+    m->sparse = true;
+    snprintf(path, sizeof(path), "%s/src", p.dir);
+    maker_write(m, path, config);
+    maker_free(m);
+    assert_ok(fp8q_ckpt_open(path, &p.ckpt, NULL, &p.err), &p.err);
+    p.status = fp8q_plan_create(p.ckpt, options, &p.plan, &p.warnings, &p.err);
+    if (p.status == FP8Q_OK)
+        p.status = fp8q_plan_check(p.plan, &p.err);
+    return p;
+}
+
+static void put_away(struct made *p)
+{
+    fp8q_plan_destroy(p->plan);
+    fp8q_ckpt_close(p->ckpt);
+    fp8q_warnings_reset(&p->warnings);
+    temp_dir_remove(p->dir);
+}
+
+static bool warned(const struct made *p, const char *id)
+{
+    for (size_t i = 0; i < p->warnings.count; i++)
+        if (strcmp(p->warnings.items[i].id, id) == 0)
+            return true;
+    return false;
+}
+
+static const struct fp8q_decision *decision(const struct made *p, const char *name)
+{
+    const struct fp8q_tensor *t = fp8q_ckpt_find(p->ckpt, name);
+    assert_non_null(t);
+    return &p->plan->selection.decisions[t - p->ckpt->tensors];
+}
+
+#define LLAMA "{\"model_type\": \"llama\"}"
+static const struct fp8q_plan_options by_default = {.threads = 1};
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+/* One member of another type or shape holds the group back, and it is said.  */
+static void groups_are_whole_whatever_a_member_is(void **state)
+{
+    static const struct {
+        const char *member;
+        enum fp8q_dtype dtype;
+        uint32_t ndim;
+        uint64_t rows;
+    } cases[] = {{"self_attn.q_proj", FP8Q_F64, 2, 128},  {"self_attn.k_proj", FP8Q_I8, 2, 128},
+                 {"self_attn.v_proj", FP8Q_BF16, 3, 128}, {"mlp.gate_proj", FP8Q_BF16, 2, 64},
+                 {"mlp.up_proj", FP8Q_BF16, 1, 128},      {"mlp.up_proj", FP8Q_BF16, 2, 0},
+                 {"self_attn.q_proj", FP8Q_BOOL, 2, 128}};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct maker m = {.n = 0};
+        char name[200], sibling[200];
+        for (size_t k = 0; k < sizeof(linears) / sizeof(*linears); k++) {
+            bool odd = strcmp(linears[k], cases[i].member) == 0;
+            snprintf(name, sizeof(name), "model.layers.0.%s.weight", linears[k]);
+            add(&m, name, odd ? cases[i].dtype : FP8Q_BF16, odd ? cases[i].ndim : 2,
+                odd ? cases[i].rows : 128, 128, 1);
+        }
+        struct made p = plan_of(&m, LLAMA, &by_default);
+        assert_ok(p.status, &p.err);
+        bool attention = strncmp(cases[i].member, "self", 4) == 0;
+        for (size_t k = attention ? 0 : 4; k < (attention ? 3U : 6U); k++) {
+            snprintf(sibling, sizeof(sibling), "model.layers.0.%s.weight", linears[k]);
+            assert_false(decision(&p, sibling)->quantize);
+        }
+        assert_true(decision(&p, "model.layers.0.mlp.down_proj.weight")->quantize);
+        assert_true(warned(&p, "group-split"));
+        put_away(&p);
+    }
+}
+
+/* --include of one member of a group that no table knows.  */
+static void included_members_do_not_split_groups(void **state)
+{
+    static const struct {
+        const char *include;
+        size_t n; /* quantized beside the layer of the tables */
+    } cases[] = {{"side.attn.q_proj", 0}, {"side.attn", 3},      {"side.ffn.up_proj", 0},
+                 {"side.ffn", 2},         {"side.experts.0", 0}, {"side.experts", 4},
+                 {"side.out", 1},         {"side.ffn.w1", 0}};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        static const char *const side[] = {
+            "attn.q_proj",   "attn.k_proj",   "attn.v_proj",   "ffn.up_proj",   "ffn.gate_proj",
+            "experts.0.fc1", "experts.1.fc1", "experts.0.fc2", "experts.1.fc2", "out"};
+        struct fp8q_plan_options o = {
+            .threads = 1,
+            .select = {.include = &cases[i].include, .n_include = 1, .allow_unmatched = true}};
+        struct maker m = {.n = 0};
+        char name[200];
+        add_layer(&m, "model.");
+        for (size_t k = 0; k < sizeof(side) / sizeof(*side); k++) {
+            snprintf(name, sizeof(name), "side.%s.weight", side[k]);
+            add(&m, name, FP8Q_BF16, 2, 128, 128, 1);
+        }
+        struct made p = plan_of(&m, LLAMA, &o);
+        assert_ok(p.status, &p.err);
+        if (p.plan->selection.n_quantize != 7 + cases[i].n)
+            fail_msg("%s: %zu", cases[i].include, p.plan->selection.n_quantize);
+        put_away(&p);
+    }
+}
+
+/* ---- what earlier quantizations left --------------------------------------------------------- */
+
+static void stale_scales_are_left_out(void **state)
+{
+    static const char *const names[] = {"model.layers.0.mlp.up_proj.weight_scale_inv",
+                                        "model.layers.0.mlp.up_proj.weight_scale",
+                                        "model.layers.0.mlp.up_proj.input_scale"};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        struct maker m = {.n = 0};
+        add_layer(&m, "model.");
+        add(&m, names[i], FP8Q_F32, 2, 1, 1, 1);
+        struct made p = plan_of(&m, LLAMA, &by_default);
+        size_t n = 0;
+        assert_ok(p.status, &p.err);
+        assert_true(warned(&p, "stale-scale"));
+        for (size_t k = 0; k < p.plan->n_tensors; k++)
+            if (strcmp(p.plan->tensors[k].name, names[i]) == 0) {
+                n++;
+                assert_int_equal(p.plan->tensors[k].kind, FP8Q_OUT_SCALE);
+            }
+        assert_int_equal(n, i == 0); /* the one that is made */
+        put_away(&p);
+    }
+}
+
+static void stale_configs_are_cut_out_wherever_they_stand(void **state)
+{
+    static const char *const places[] = {
+        "{\"model_type\": \"llama\", \"language_config\": {\"a\": 1, \"quantization_config\": {}}}",
+        "{\"model_type\": \"llama\", \"vision_config\": {\"quantization_config\": {}}}",
+        "{\"model_type\": \"llama\", \"a\": {\"b\": {\"c\": {\"quantization_config\": {}}}}}",
+        "{\"model_type\": \"llama\", \"a\": {\"compression_config\": {}, \"b\": 2}}",
+        "{\"model_type\": \"llama\", \"text_config\": {\"quantization_config\": null}}"};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+        struct maker m = {.n = 0};
+        add_layer(&m, "model.");
+        struct made p = plan_of(&m, places[i], &by_default);
+        assert_ok(p.status, &p.err); /* an empty description says nothing */
+        const char *made = strstr(p.plan->config_text, "quantization_config");
+        assert_non_null(made); /* the only one */
+        assert_null(strstr(made + 1, "quantization_config"));
+        assert_null(strstr(p.plan->config_text, "compression_config"));
+        put_away(&p);
+    }
+}
+
+static void descriptions_in_nested_configs_are_seen(void **state)
+{
+    static const char *const places[] = {"language_config", "vision_config", "thinker_config"};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+        char config[300];
+        struct maker m = {.n = 0};
+        add_layer(&m, "model.");
+        snprintf(config, sizeof(config),
+                 "{\"model_type\": \"llama\", \"%s\": {\"text_config\": {\"quantization_config\": "
+                 "{\"quant_method\": \"awq\"}}}}",
+                 places[i]);
+        struct made p = plan_of(&m, config, &by_default);
+        assert_failed(p.status, FP8Q_E_ARG, &p.err, "awq");
+        put_away(&p);
+    }
+}
+
+/* Packed values are neither dequantized nor quantized again; their format is named.  */
+static void packed_formats_are_refused_by_name(void **state)
+{
+    static const struct {
+        const char *tensor, *other;
+        enum fp8q_dtype dtype, other_dtype;
+        const char *name;
+    } cases[] = {
+        {"model.layers.0.x.qweight", "model.layers.0.x.g_idx", FP8Q_I32, FP8Q_I32, "GPTQ"},
+        {"model.layers.0.x.qweight", "model.layers.0.x.qzeros", FP8Q_I32, FP8Q_I32, "AWQ"},
+        {"model.layers.0.x.weight", "model.layers.0.x.weight_scale_2", FP8Q_U8, FP8Q_F32, "NVFP4"},
+        {"model.layers.0.x.weight", "model.layers.0.x.weight_scale_inv", FP8Q_I8, FP8Q_F8_E8M0,
+         "packed FP4"},
+        {"model.layers.0.x.weight", "model.layers.0.x.weight_scale", FP8Q_I8, FP8Q_F32, "INT8"},
+        {"model.layers.0.x_blocks", "model.layers.0.x_scales", FP8Q_U8, FP8Q_U8, "MXFP4"},
+        {"model.layers.0.x.weight_packed", "model.layers.0.x.weight_shape", FP8Q_I32, FP8Q_I64,
+         "compressed-tensors"},
+        {"model.layers.0.x.weight", "model.layers.0.x.weight.absmax", FP8Q_U8, FP8Q_F32,
+         "bitsandbytes"},
+        {"model.layers.0.x.weight", "model.layers.0.x.SCB", FP8Q_I8, FP8Q_F32, "bitsandbytes"}};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+        for (int how = 0; how < 3; how++) {
+            struct fp8q_plan_options o = {.threads = 1, .dequantize = how == 1, .to = FP8Q_BF16};
+            struct maker m = {.n = 0};
+            o.select.requantize = how == 2;
+            add_layer(&m, "model.");
+            add(&m, cases[i].tensor, cases[i].dtype, 2, 128, 16, 1);
+            add(&m, cases[i].other, cases[i].other_dtype, 2, 128, 4, 1);
+            struct made p = plan_of(&m, LLAMA, &o);
+            assert_failed(p.status, FP8Q_E_ARG, &p.err, cases[i].name);
+            put_away(&p);
+        }
+}
+
+static void adapters_are_named(void **state)
+{
+    struct maker m = {.n = 0};
+    (void)state;
+    add(&m, "base_model.model.model.layers.0.x.base_layer.weight", FP8Q_BF16, 2, 128, 128, 1);
+    add(&m, "base_model.model.model.layers.0.x.lora_A.default.weight", FP8Q_BF16, 2, 8, 128, 1);
+    struct made p = plan_of(&m, LLAMA, &by_default);
+    assert_failed(p.status, FP8Q_E_MISMATCH, &p.err, "merge them first");
+    put_away(&p);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static void directories_without_config_are_warned_of(void **state)
+{
+    struct maker m = {.n = 0};
+    (void)state;
+    add_layer(&m, "model.");
+    struct made p = plan_of(&m, NULL, &by_default);
+    assert_ok(p.status, &p.err);
+    assert_true(warned(&p, "config-absent"));
+    put_away(&p);
+}
+
+static void policies_keep_their_scales_apart(void **state)
+{
+    static const char *const types[] = {"pi05", "smolvla", "groot", "act", "not_known"};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
+        for (int in_line = 0; in_line < 2; in_line++) {
+            char config[100];
+            struct fp8q_plan_options o = {.threads = 1};
+            struct maker m = {.n = 0};
+            o.scales = in_line ? FP8Q_SCALES_INLINE : FP8Q_SCALES_SIDECAR;
+            snprintf(config, sizeof(config), "{\"type\": \"%s\"}", types[i]);
+            add_layer(&m, "model.paligemma_with_expert.paligemma.model.language_model.");
+            struct made p = plan_of(&m, config, &o);
+            if (in_line) {
+                assert_failed(p.status, FP8Q_E_ARG, &p.err, "LeRobot");
+            } else {
+                assert_true(p.plan->selection.family.lerobot);
+                for (size_t k = 0; k < p.plan->n_shards && p.plan->selection.n_quantize; k++)
+                    assert_string_not_equal(p.plan->shards[k].name, "model.safetensors");
+            }
+            put_away(&p);
+        }
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static void only_a_given_limit_refuses(void **state)
+{
+    struct fp8q_plan_options o = {.threads = 2};
+    (void)state;
+
+    for (int limited = 0; limited < 2; limited++) {
+        struct maker m = {.n = 0};
+        char name[200];
+        for (unsigned i = 0; i < 60000; i++) {
+            snprintf(name, sizeof(name), "model.layers.%u.mlp.down_proj.weight", i);
+            add(&m, name, FP8Q_BF16, 2, 1, 1, 1);
+        }
+        o.max_memory = limited ? (uint64_t)20 << 20 : 0;
+        struct made p = plan_of(&m, LLAMA, &o);
+        if (limited)
+            assert_failed(p.status, FP8Q_E_ARG, &p.err, "--max-memory");
+        else
+            assert_non_null(p.plan);
+        put_away(&p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_are_whole_whatever_a_member_is),
+        cmocka_unit_test(included_members_do_not_split_groups),
+        cmocka_unit_test(stale_scales_are_left_out),
+        cmocka_unit_test(stale_configs_are_cut_out_wherever_they_stand),
+        cmocka_unit_test(descriptions_in_nested_configs_are_seen),
+        cmocka_unit_test(packed_formats_are_refused_by_name),
+        cmocka_unit_test(adapters_are_named),
+        cmocka_unit_test(directories_without_config_are_warned_of),
+        cmocka_unit_test(policies_keep_their_scales_apart),
+        cmocka_unit_test(only_a_given_limit_refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
