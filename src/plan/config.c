@@ -102,6 +102,8 @@ static void make_target(struct fp8q_text *t, const char *module, const struct fp
         return;
     }
     fp8q_write_stem(t, module, (size_t)(tail - module), has_draft);
+
+    /* vLLM looks a merged module up by the name of the whole.  */
     const struct fp8q_fused *fused = fp8q_fused_of_part(tail);
     if (fused && fused->in_targets)
         fp8q_text_printf(t, "(?:%s|%s)$", tail, fused->name);
@@ -129,17 +131,21 @@ static void write_channel_targets(struct fp8q_jsonw *w, const struct fp8q_plan *
         struct fp8q_text target = {0};
         if (!d->quantize || d->scheme != FP8Q_SCHEME_CHANNEL)
             continue;
+
         char *module = strndup(name, fp8q_module_len(name));
         if (module)
             make_target(&target, module, d, has_draft);
         free(module);
         if (!module || target.failed)
             w->text.failed = true;
+
+        /* The experts of a layer share one target.  */
         else if (!before.data || strcmp(before.data, target.data) != 0)
             fp8q_jsonw_string(w, NULL, target.data);
         fp8q_text_reset(&before);
         before = target;
     }
+
     fp8q_text_reset(&before);
 }
 
@@ -147,13 +153,17 @@ static void write_compressed_tensors(struct fp8q_jsonw *w, const struct fp8q_pla
 {
     enum fp8q_scheme main = plan->options.select.scheme;
     bool mixed = main == FP8Q_SCHEME_BLOCK && fp8q_plan_has_scheme(plan, FP8Q_SCHEME_CHANNEL);
+
+    /* Nothing in blocks: then the scheme per channel is that of all.  */
     if (mixed && !fp8q_plan_has_scheme(plan, FP8Q_SCHEME_BLOCK)) {
         main = FP8Q_SCHEME_CHANNEL;
         mixed = false;
     }
+
     fp8q_jsonw_string(w, "quant_method", "compressed-tensors");
     fp8q_jsonw_string(w, "format", "float-quantized");
     fp8q_jsonw_string(w, "quantization_status", "compressed");
+
     fp8q_jsonw_open(w, "config_groups", '{');
     open_group(w, 0);
     fp8q_jsonw_string(w, NULL, "Linear");
@@ -165,6 +175,7 @@ static void write_compressed_tensors(struct fp8q_jsonw *w, const struct fp8q_pla
         write_channel_targets(w, plan);
         close_group(w, FP8Q_SCHEME_CHANNEL);
     }
+
     fp8q_jsonw_close(w, '}');
     write_list(w, "ignore", plan->exclusions, plan->n_exclusions);
     fp8q_jsonw_raw(w, "kv_cache_scheme", "null");

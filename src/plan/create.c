@@ -77,6 +77,7 @@ static int warn_about_head(const struct fp8q_plan *plan, struct fp8q_warnings *w
     if (!tie)
         tie = fp8q_json_get(fp8q_language_config(config), "tie_word_embeddings");
 
+    /* Only names that every such model has: a head elsewhere is none of this rule.  */
     bool has_head = fp8q_ckpt_find(plan->ckpt, "lm_head.weight") != NULL;
     if (tie && fp8q_json_bool(tie, false) && has_head)
         return fp8q_warn(
@@ -128,12 +129,14 @@ static int build(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct 
     fp8q_plan_count(plan);
 
     if (!plan->options.dequantize) {
+        /* What is said about the output needs the decisions, not the files.  */
         plan->largest_tp = fp8q_largest_tp(plan->ckpt, &plan->selection, &plan->tp_limit);
         FP8Q_TRY(fp8q_exclude(plan, warnings, err));
         FP8Q_TRY(warn_about_head(plan, warnings, err));
         FP8Q_TRY(warn_about_config(plan, warnings, err));
     }
 
+    /* Headers and sizes come last: the texts may still refuse.  */
     FP8Q_TRY(fp8q_config_texts(plan, err));
     FP8Q_TRY(fp8q_layout(plan, err));
     return fp8q_plan_memory(plan, err);

@@ -99,6 +99,7 @@ static void add_prefixes(struct list *list, const char *name, bool is_root)
         add(list, "model.", 6, name); /* a base model: causal classes put `model.` before it */
     }
 
+    /* Older and newer classes keep towers with and without `model.`.  */
     if (is_root && starts_with(name, "model."))
         add(list, name + 6, strlen(name + 6), "");
     else if (is_root)
@@ -131,6 +132,7 @@ static void add_module(struct list *list, const char *module, bool is_root)
     const struct fp8q_fused *whole = fp8q_fused_of_whole(last);
     add_prefixes(list, module, is_root);
 
+    /* vLLM and SGLang ask by parts, lmdeploy by the whole, and files may have either.  */
     if (part && part->name)
         add_joined(list, module, head, part->name, is_root);
     if (whole && whole->name && strcmp(whole->name, last) != 0)
@@ -209,11 +211,15 @@ static void add_other_stack(const struct fp8q_plan *plan, struct list *list,
     while (parent > 0 && t->name[parent - 1] != '.')
         parent--;
 
+    /* Its own name, what engines call the experts of most such models, and its parent's.  */
     add_joined(list, t->name, fp8q_weight_stem(t->name), "", false);
     add_joined(list, t->name, layer, "moe.experts", false);
     if (parent <= layer)
         return;
     add_joined(list, t->name, parent, "experts", false);
+
+    /* The parent itself only where it holds nothing that is quantized: SGLang and transformers
+ * leave all that is below an entry.  */
     char *module = strndup(t->name, parent - 1);
     if (!module)
         list->status = fp8q_fail_nomem(list->err);
@@ -252,6 +258,8 @@ static void add_left(struct fp8q_plan *plan, struct list *list)
         bool again = len > 0 && len == last_len && strncmp(last, t->name, len) == 0;
         if (d->quantize || again)
             continue;
+
+        /* Of the experts of a layer one stands for all.  */
         if (len > 0) {
             last = t->name;
             last_len = len;
@@ -427,6 +435,8 @@ static int note_reach(void *context, const struct fp8q_misreading *m)
     char **place = m->entry ? bsearch(&m->entry, list->items, list->count, sizeof(*list->items),
                                       fp8q_compare_strings)
                             : NULL;
+
+    /* A reader that adds spellings of its own is told of its own; the entry is met beside them.  */
     if (!place)
         return FP8Q_OK;
 
@@ -525,6 +535,8 @@ static int narrow(struct fp8q_plan *plan, struct list *list, struct list *not_co
     bool compressed = plan->options.format == FP8Q_FORMAT_COMPRESSED_TENSORS;
     if (!compressed)
         FP8Q_TRY(copy_list(list, not_converted));
+
+    /* compressed-tensors has one list, in which an expression can say it to all readers.  */
     struct list *anchored = compressed ? list : not_converted;
     for (size_t i = 0; i < anchored->count; i++)
         if (r->anchors[i])

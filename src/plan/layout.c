@@ -143,6 +143,8 @@ static int check_names(const struct fp8q_plan *plan, struct fp8q_error *err)
         qsort(names, n, sizeof(*names), fp8q_compare_strings);
     for (size_t i = 1; i < n && status == FP8Q_OK; i++) {
         size_t len = strlen(names[i - 1]);
+
+        /* Sorted, so what begins with the name comes right behind it.  */
         bool same = strncmp(names[i - 1], names[i], len) == 0 &&
                     (names[i][len] == '\0' || names[i][len] == '/');
         if (same)
@@ -183,6 +185,8 @@ static int name_shards(struct fp8q_plan *plan, struct fp8q_error *err)
         n = assign_by_size(plan);
     else
         FP8Q_TRY(drop_empty(plan, plan->shard_sources, &n, err));
+
+    /* With scales beside it even one shard needs an index, or loaders would read one file.  */
     bool index = plan->ckpt->is_dir && (sidecar || n > 1);
     plan->shards = fp8q_array(n + 1, sizeof(*plan->shards));
     if (!plan->shards)
@@ -227,19 +231,24 @@ static int sort_tensors(struct fp8q_plan *plan, struct fp8q_error *err)
         for (size_t i = 0; i < n; i++)
             order[i] = i;
         qsort_r(order, n, sizeof(*order), by_layout, &context);
+
+        /* Pieces know tensors by number: where each number went to.  */
         for (size_t i = 0; i < n; i++) {
             sorted[i] = plan->tensors[order[i]];
             place[order[i]] = i;
         }
+
         for (size_t i = 0; i < plan->n_pieces; i++) {
             struct fp8q_piece *p = &plan->pieces[i];
             p->output = place[p->output];
             p->scale = p->scale == SIZE_MAX ? SIZE_MAX : place[p->scale];
         }
+
         free(plan->tensors);
         plan->tensors = sorted;
         sorted = NULL;
     }
+
     free(order);
     free(place);
     free(sorted);
@@ -265,6 +274,7 @@ static void assign_offsets(struct fp8q_plan *plan)
 static void number_pieces(struct fp8q_plan *plan)
 {
     uint64_t stripe = 0;
+
     for (size_t i = 0; i < plan->n_pieces; i++) {
         struct fp8q_piece *p = &plan->pieces[i];
         struct fp8q_out_shard *s = &plan->shards[plan->tensors[p->output].shard];
@@ -277,6 +287,7 @@ static void number_pieces(struct fp8q_plan *plan)
             s->scale_bytes += plan->tensors[p->scale].end - plan->tensors[p->scale].begin;
         }
     }
+
     plan->n_stripes = stripe;
 }
 
@@ -299,16 +310,19 @@ static int make_metadata(const struct fp8q_plan *plan, size_t shard,
     struct fp8q_st_pair *pairs = fp8q_array((h ? h->n_metadata : 0) + 2, sizeof(*pairs));
     if (!pairs)
         return fp8q_fail_nomem(err);
+
     for (size_t i = 0; h && i < h->n_metadata; i++) {
         /* Of the conversion before, or what another tool says of the weights as they were.  */
         bool later = strcmp(h->metadata[i].key, "format") == 0 ||
                      strncmp(h->metadata[i].key, "fp8q.", 5) == 0 ||
                      strcmp(h->metadata[i].key, "_quantization_metadata") == 0;
+        /* A key twice in the source: its last value counts, as for readers.  */
         for (size_t j = i + 1; j < h->n_metadata && !later; j++)
             later = strcmp(h->metadata[i].key, h->metadata[j].key) == 0;
         if (!later)
             pairs[n++] = h->metadata[i];
     }
+
     pairs[n++] = (struct fp8q_st_pair){"format", "pt", 6, 2};
     if (plan->options.dequantize)
         pairs[n++] = (struct fp8q_st_pair){"fp8q.dequantized_by", FP8Q_VERSION, 19,
@@ -323,6 +337,7 @@ struct fp8q_st_tensor *fp8q_shard_entries(const struct fp8q_plan *plan, size_t s
 {
     const struct fp8q_out_shard *s = &plan->shards[shard];
     struct fp8q_st_tensor *entries = fp8q_array(s->n_tensors, sizeof(*entries));
+
     for (size_t i = 0; entries && i < s->n_tensors; i++) {
         const struct fp8q_out_tensor *t = &plan->tensors[s->first_tensor + i];
         entries[i] = (struct fp8q_st_tensor){.name = t->name,
@@ -344,9 +359,11 @@ static int emit_header(struct fp8q_plan *plan, size_t shard, struct fp8q_error *
     struct fp8q_st_tensor *entries = fp8q_shard_entries(plan, shard);
     if (!entries)
         return fp8q_fail_nomem(err);
+
     int status = make_metadata(plan, shard, &pairs, &n_pairs, err);
     if (status == FP8Q_OK)
         status = fp8q_st_emit(entries, s->n_tensors, pairs, n_pairs, 0, &text, err);
+
     if (status == FP8Q_OK) {
         uint64_t data = s->n_tensors ? plan->tensors[s->first_tensor + s->n_tensors - 1].end : 0;
         s->header = text.data;
@@ -355,6 +372,7 @@ static int emit_header(struct fp8q_plan *plan, size_t shard, struct fp8q_error *
         s->header_crc32 = fp8q_crc32(0, text.data, text.len);
         text.data = NULL;
     }
+
     fp8q_text_reset(&text);
     free(pairs);
     free(entries);
@@ -407,6 +425,8 @@ static void write_metadata(const struct fp8q_json *metadata, uint64_t total, str
     for (const struct fp8q_json *m = fp8q_json_first(metadata); m; m = fp8q_json_next(m)) {
         const char *key = fp8q_json_key(m), *text = fp8q_json_string(m, NULL);
         uint64_t number;
+
+        /* In the order of names, where writers have it.  */
         if (!said && strcmp(key, "total_size") >= 0) {
             fp8q_jsonw_uint(w, "total_size", total);
             said = true;

@@ -41,8 +41,11 @@ static void write_canonical(struct fp8q_jsonw *w, const char *key, const struct 
         }
         for (const struct fp8q_json *i = fp8q_json_first(v); i; i = fp8q_json_next(i))
             items[n++] = i;
+
+        /* Members by name: their order in the file says nothing.  */
         if (is_object)
             qsort(items, n, sizeof(*items), compare_members);
+
         fp8q_jsonw_open(w, key, is_object ? '{' : '[');
         for (size_t i = 0; i < n; i++)
             write_canonical(w, is_object ? fp8q_json_key(items[i]) : NULL, items[i]);
@@ -78,11 +81,13 @@ static int write_config_crcs(const struct fp8q_plan *plan, struct fp8q_jsonw *w,
     int status;
     if (!plan->config_text || !plan->quant_config)
         return FP8Q_OK;
+
     FP8Q_TRY(fp8q_json_parse(plan->quant_config, strlen(plan->quant_config), 0,
                              "quantization_config", &quant, err));
     uint32_t crc = fp8q_config_crc32(quant, err, &status);
     fp8q_json_free(quant);
     FP8Q_TRY(status);
+
     write_crc(w, "config_crc32", fp8q_crc32(0, plan->config_text, strlen(plan->config_text)));
     write_crc(w, "quantization_config_crc32", crc);
     return FP8Q_OK;
@@ -99,24 +104,31 @@ static int manifest_text(const struct fp8q_plan *plan, const struct fp8q_manifes
                       plan->options.scale_fmt == FP8Q_SCALE_UE8M0 ? "ue8m0" : "f32");
     fp8q_jsonw_string(w, "scale_meaning", "weight = code * scale");
     fp8q_jsonw_raw(w, "rounding", facts->rounding);
+
+    /* The source: what --resume and `gate` compare.  */
     fp8q_jsonw_open(w, "source", '{');
     fp8q_jsonw_string(w, "path", plan->ckpt->path);
     write_crc(w, "fingerprint", facts->source_fingerprint);
     write_crc(w, "files_crc32", fp8q_source_crc32(plan->ckpt)); /* tells a request done already */
     fp8q_jsonw_close(w, '}');
+
+    /* Every byte of the output has its checksum in one of these.  */
     write_crc(w, "fingerprint", facts->output_fingerprint);
     FP8Q_TRY(write_config_crcs(plan, w, err));
     if (plan->index_text)
         write_crc(w, "index_crc32", fp8q_crc32(0, plan->index_text, strlen(plan->index_text)));
+
     fp8q_jsonw_open(w, "headers", '{');
     for (size_t i = 0; i < plan->n_shards; i++)
         if (i != plan->sidecar)
             write_crc(w, plan->shards[i].name, plan->shards[i].header_crc32);
     fp8q_jsonw_close(w, '}');
+
     fp8q_jsonw_open(w, "files", '{');
     for (size_t i = 0; i < facts->n_side_files; i++)
         write_crc(w, facts->side_files[i].name, facts->side_files[i].crc32);
     fp8q_jsonw_close(w, '}');
+
     fp8q_jsonw_open(w, "tensors", '{');
     for (size_t i = 0; i < plan->n_tensors; i++)
         write_crc(w, plan->tensors[plan->by_name[i]].name,

@@ -124,6 +124,7 @@ static int add_name(struct entries *e, const char *name, struct fp8q_error *err)
     e->sorted[e->n_sorted++] = name;
     e->begins_with[(unsigned char)*name] = true;
 
+    /* What holds a module's whole name holds it from one of its components on.  */
     bool needs_tails = e->rules & (WITHIN | EXPERTS_WITHIN);
     bool only_experts = !(e->rules & WITHIN);
     if (!needs_tails || (only_experts && !strstr(name, "experts")))
@@ -199,6 +200,8 @@ static int add_entry(struct entries *e, const char *entry, struct fp8q_error *er
         return FP8Q_OK;
 
     struct fp8q_text other = {0};
+
+    /* SGLang strips one `model.`, or puts one before.  */
     if (strncmp(entry, "model.", 6) == 0)
         return add_name(e, entry + 6, err);
     fp8q_text_printf(&other, "model.%s", entry);
@@ -281,6 +284,8 @@ static size_t next_prefix(const struct entries *e, const char *text, size_t limi
             return 0;
 
         const char *entry = e->sorted[low - 1];
+
+        /* Not a prefix, perhaps: then a shorter one lies within what it shares with the text.  */
         size_t shared = 0;
         while (shared < limit && entry[shared] && entry[shared] == text[shared])
             shared++;
@@ -322,6 +327,8 @@ static const char *find_name(const struct entries *e, const char *module)
         bool is_start = anywhere || at == 0 || (runs && at_component);
         if (!is_start || !e->begins_with[(unsigned char)module[at]])
             continue;
+
+        /* From the longest entry to the shortest: any of them may be the one that reaches.  */
         const char *entry;
         for (size_t len = n - at; (len = next_prefix(e, module + at, len, &entry)) > 0; len--)
             if (accepts(e->rules, at, at_component, len, module, n))
@@ -339,6 +346,7 @@ static bool matches_glob(const char *glob, const char *module)
     if (strlen(module) >= sizeof(name))
         return false;
 
+    /* Then its ancestors, from the nearest on.  */
     strcpy(name, module);
     for (char *dot; (dot = strrchr(name, '.')) != NULL;) {
         *dot = '\0';
@@ -416,6 +424,7 @@ static int ask_module(const struct reader *r, const struct entries *e, const str
     if ((r->rules & NO_CASE) && !(name = lowered = lower(m->name)))
         return fp8q_fail_nomem(err);
 
+    /* The parts of fused modules are compared by their whole names, experts or not.  */
     struct entries exact = *e;
     if ((r->rules & EXPERTS_ONLY_SO) && !is_of_experts(m))
         exact.rules &= ~(unsigned)EXPERTS_WITHIN;

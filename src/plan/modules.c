@@ -104,6 +104,7 @@ static int add_matrix(struct builder *b, const struct fp8q_tensor *t, struct fp8
     if (!is_expert)
         return add_other_names(b, t->name, len, m);
 
+    /* Engines ask about all experts of a layer at once, older ones about each.  */
     m.kind = FP8Q_MODULE_EXPERTS;
     return add(b, t->name, (size_t)(experts - t->name) + 8, "", m);
 }
@@ -118,6 +119,8 @@ static int add_stack(struct builder *b, const struct fp8q_tensor *t, struct fp8q
 
     if (experts)
         FP8Q_TRY(add(b, t->name, (size_t)(experts - t->name) + 8, "", m));
+
+    /* Gemma 4 keeps the stack in the layer, and engines call it moe.experts.  */
     if (experts && layer && (size_t)(experts - t->name) + 1 == layer && !m.quantized)
         return add(b, t->name, layer, "moe.experts", m);
     if (experts)

@@ -22,6 +22,7 @@ static int add_tensor(struct builder *b, struct fp8q_out_tensor tensor, size_t *
 {
     struct fp8q_plan *plan = b->plan;
     FP8Q_TRY(fp8q_grow(&plan->tensors, plan->n_tensors, &b->tensor_cap, sizeof(tensor), b->err));
+
     *index_out = plan->n_tensors;
     plan->tensors[plan->n_tensors++] = tensor;
     return FP8Q_OK;
@@ -31,6 +32,7 @@ static int add_piece(struct builder *b, struct fp8q_piece piece)
 {
     struct fp8q_plan *plan = b->plan;
     FP8Q_TRY(fp8q_grow(&plan->pieces, plan->n_pieces, &b->piece_cap, sizeof(piece), b->err));
+
     plan->pieces[plan->n_pieces++] = piece;
     return FP8Q_OK;
 }
@@ -39,6 +41,7 @@ static int add_piece(struct builder *b, struct fp8q_piece piece)
 static const uint64_t *make_shape(struct builder *b, uint32_t ndim, const uint64_t *sizes)
 {
     uint64_t *shape = fp8q_plan_alloc(b->plan, ndim, sizeof(*shape));
+
     if (shape)
         memcpy(shape, sizes, ndim * sizeof(*shape));
     return shape;
@@ -58,6 +61,7 @@ static int add_kept(struct builder *b, size_t source)
                                                  .end = t->size_bytes,
                                                  .source = source},
                         &output));
+
     return add_piece(b,
                      (struct fp8q_piece){.source = source,
                                          .output = output,
@@ -68,61 +72,65 @@ static int add_kept(struct builder *b, size_t source)
                                          .kind = FP8Q_OUT_KEPT});
 }
 
-/* Codes and scale for rows [first_row, first_row + n_rows) of a source, under @name with @shape. */
+/* Shape of the scales of a matrix that is quantized, in memory of the plan; NULL without.  */
+static const uint64_t *scale_shape(struct builder *b, enum fp8q_scheme scheme, uint32_t ndim,
+                                   const uint64_t *shape, const uint64_t grid[2],
+                                   uint32_t *ndim_out)
+{
+    uint64_t sizes[3] = {grid[0], grid[1]};
+    *ndim_out = 2;
+
+    if (ndim == 3) { /* rows of all experts are one matrix, since each has a multiple of 128 */
+        sizes[0] = shape[0];
+        sizes[1] = grid[0] / (shape[0] ? shape[0] : 1);
+        sizes[2] = grid[1];
+        *ndim_out = 3;
+    } else if (scheme == FP8Q_SCHEME_TENSOR) {
+        *ndim_out = 1; /* [1]: what compressed-tensors writes, and engines reshape */
+    }
+
+    return make_shape(b, *ndim_out, sizes);
+}
+
+/* FP8 values and scales for rows [first_row, first_row + n_rows) of a source, under @name with
+ * @shape.  */
 static int add_quantized(struct builder *b, size_t source, const char *name, uint32_t ndim,
                          const uint64_t *shape, uint64_t first_row, uint64_t n_rows)
 {
     struct fp8q_plan *plan = b->plan;
-    const struct fp8q_tensor *t = &plan->ckpt->tensors[source];
+    uint32_t shard = plan->ckpt->tensors[source].shard;
     enum fp8q_scheme scheme = plan->selection.decisions[source].scheme;
-    uint64_t n_cols = shape[ndim - 1], grid[2], scale_shape[3];
-    size_t codes, scale;
+    uint64_t n_cols = shape[ndim - 1], grid[2];
     fp8q_grid_shape(fp8q_scheme_grid(scheme), n_rows, n_cols, grid);
-    uint32_t scale_ndim = 2;
-    scale_shape[0] = grid[0];
-    scale_shape[1] = grid[1];
-    if (ndim == 3) { /* rows of all experts are one matrix, since each has a multiple of 128 */
-        scale_shape[0] = shape[0];
-        scale_shape[1] = grid[0] / (shape[0] ? shape[0] : 1);
-        scale_shape[2] = grid[1];
-        scale_ndim = 3;
-    } else if (scheme == FP8Q_SCHEME_TENSOR) {
-        scale_ndim = 1; /* [1]: what compressed-tensors writes, and engines reshape */
-    }
-    const uint64_t *kept_shape = make_shape(b, ndim, shape);
-    const uint64_t *kept_scale_shape = make_shape(b, scale_ndim, scale_shape);
-    const char *scale_name = fp8q_plan_scale_name(plan, name);
-    if (!kept_shape || !kept_scale_shape || !scale_name)
+
+    struct fp8q_out_tensor codes = {.name = name,
+                                    .shape = make_shape(b, ndim, shape),
+                                    .ndim = ndim,
+                                    .shard = shard,
+                                    .dtype = FP8Q_F8_E4M3,
+                                    .kind = FP8Q_OUT_CODES,
+                                    .end = n_rows * n_cols,
+                                    .source = source};
+    struct fp8q_out_tensor scale = {.name = fp8q_plan_scale_name(plan, name),
+                                    .shard = shard,
+                                    .dtype = FP8Q_F32,
+                                    .kind = FP8Q_OUT_SCALE,
+                                    .end = grid[0] * grid[1] * sizeof(float),
+                                    .source = source};
+    scale.shape = scale_shape(b, scheme, ndim, shape, grid, &scale.ndim);
+    if (!codes.shape || !scale.shape || !scale.name)
         return fp8q_fail_nomem(b->err);
-    FP8Q_TRY(add_tensor(b,
-                        (struct fp8q_out_tensor){.name = name,
-                                                 .shape = kept_shape,
-                                                 .ndim = ndim,
-                                                 .shard = t->shard,
-                                                 .dtype = FP8Q_F8_E4M3,
-                                                 .kind = FP8Q_OUT_CODES,
-                                                 .end = n_rows * n_cols,
-                                                 .source = source},
-                        &codes));
-    FP8Q_TRY(add_tensor(b,
-                        (struct fp8q_out_tensor){.name = scale_name,
-                                                 .shape = kept_scale_shape,
-                                                 .ndim = scale_ndim,
-                                                 .shard = t->shard,
-                                                 .dtype = FP8Q_F32,
-                                                 .kind = FP8Q_OUT_SCALE,
-                                                 .end = grid[0] * grid[1] * sizeof(float),
-                                                 .source = source},
-                        &scale));
-    return add_piece(b, (struct fp8q_piece){.source = source,
-                                            .output = codes,
-                                            .scale = scale,
-                                            .first_row = first_row,
-                                            .n_rows = n_rows,
-                                            .n_cols = n_cols,
-                                            .n_stripes = fp8q_ceil_div(n_rows, FP8Q_BLOCK),
-                                            .scheme = scheme,
-                                            .kind = FP8Q_OUT_CODES});
+
+    struct fp8q_piece piece = {.source = source,
+                               .first_row = first_row,
+                               .n_rows = n_rows,
+                               .n_cols = n_cols,
+                               .n_stripes = fp8q_ceil_div(n_rows, FP8Q_BLOCK),
+                               .scheme = scheme,
+                               .kind = FP8Q_OUT_CODES};
+    FP8Q_TRY(add_tensor(b, codes, &piece.output));
+    FP8Q_TRY(add_tensor(b, scale, &piece.scale));
+    return add_piece(b, piece);
 }
 
 /* "...experts" + ".E." + projection + ".weight" */
@@ -144,6 +152,7 @@ static int add_split(struct builder *b, size_t source)
     bool gate_up = strcmp(strrchr(t->name, '.'), ".gate_up_proj") == 0;
     static const char *const projections[2][2] = {{"down_proj", NULL}, {"gate_proj", "up_proj"}};
     uint64_t rows = gate_up ? t->shape[1] / 2 : t->shape[1];
+
     for (uint64_t e = 0; e < t->shape[0]; e++)
         for (unsigned half = 0; half < (gate_up ? 2U : 1U); half++) {
             const char *name = expert_name(b, t->name, e, projections[gate_up][half]);
@@ -165,6 +174,8 @@ static int add_float(struct builder *b, size_t source)
     size_t output;
     if (!fp8q_mul_u64(t->n_elems, fp8q_dtype_bits(plan->options.to) / 8, &bytes))
         return fp8q_fail(b->err, FP8Q_E_UNSUPPORTED, "too-large", "a tensor is too large");
+
+    /* The scales are not carried: their values are in the floats.  */
     FP8Q_TRY(add_tensor(b,
                         (struct fp8q_out_tensor){.name = t->name,
                                                  .shape = t->shape,

@@ -25,6 +25,7 @@ void *fp8q_plan_alloc(struct fp8q_plan *plan, uint64_t count, size_t size)
     struct block *b = calloc(1, sizeof(*b) + (size_t)bytes);
     if (!b)
         return NULL;
+
     b->next = plan->arena;
     plan->arena = b;
     return b->data;
@@ -34,20 +35,24 @@ void fp8q_plan_destroy(struct fp8q_plan *plan)
 {
     if (!plan)
         return;
+
     for (struct block *b = plan->arena, *next; b; b = next) {
         next = b->next;
         free(b);
     }
+
     for (size_t i = 0; i < plan->n_shards; i++) {
         free(plan->shards[i].name);
         free(plan->shards[i].header);
     }
+
     for (size_t i = 0; i < plan->n_exclusions; i++)
         free(plan->exclusions[i]);
     for (size_t i = 0; i < plan->n_not_converted; i++)
         free(plan->not_converted[i]);
     free(plan->not_converted);
     free(plan->exclusions);
+
     free(plan->shards);
     free(plan->tensors);
     free(plan->pieces);
@@ -121,6 +126,7 @@ const char *fp8q_plan_scale_name(struct fp8q_plan *plan, const char *weight)
     const char *ending = inv ? FP8Q_SCALE_INV_ENDING : FP8Q_SCALE_ENDING;
     size_t len = strlen(weight);
     char *name = fp8q_plan_alloc(plan, len + strlen(ending) + 1, 1);
+
     if (name) {
         memcpy(name, weight, len);
         strcpy(name + len, ending);

@@ -79,10 +79,13 @@ static void read_types(const struct fp8q_json *config, struct fp8q_family *f)
     const char *policy = fp8q_json_string(fp8q_json_get(config, "type"), NULL);
 
     f->model_type = fp8q_json_string(fp8q_json_get(config, "model_type"), NULL);
+
+    /* Policies of LeRobot have `type` where models have `model_type`.  */
     f->lerobot = policy && !f->model_type;
     if (f->lerobot)
         f->model_type = policy;
 
+    /* A text-only config is its own language model.  */
     if (language != config)
         f->language_type = fp8q_json_string(fp8q_json_get(language, "model_type"), NULL);
     if (!f->model_type)
@@ -111,6 +114,7 @@ struct fp8q_family fp8q_family_of(const struct fp8q_json *config)
     if (!language)
         language = &fp8q_general_language;
 
+    /* The wrapper says where, the language model what.  */
     f.language = language->name;
     f.decoders = wrapper->decoders;
     f.more_decoders = language->decoders;
@@ -142,6 +146,8 @@ static bool is_general_root(const char *name, size_t len)
 
     for (size_t at = 0; at < len;) {
         size_t n = strcspn(name + at, ".");
+
+        /* One strange component is enough: `draft.model`, `talker.model`.  */
         bool is_language = list_has_n(LANGUAGE_WORDS, name + at, n);
         bool is_model = list_has_n(MODEL_WORDS, name + at, n);
         if (!is_language && !is_model && !list_has_n(CARRIER_WORDS, name + at, n))
@@ -262,6 +268,7 @@ static bool match_entry(const char *entry, size_t entry_len, const char *name,
     *out = (struct fp8q_linear_place){.entry = entry, .group_len = strlen(name)};
 
     for (const char *e = entry; e < end; e++) {
+        /* The members of a fused group end an entry.  */
         if (*e == '(') {
             out->fused = true;
             if (!out->expert)
@@ -269,6 +276,7 @@ static bool match_entry(const char *entry, size_t entry_len, const char *name,
             return match_member(e, n);
         }
 
+        /* E stands for an expert's number, and its group ends before that.  */
         bool is_number = *e == 'E' && e > entry && e[-1] == '.' && e + 1 < end && e[1] == '.';
         if (is_number) {
             out->expert = true;

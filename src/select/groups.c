@@ -40,6 +40,7 @@ static bool place_by_name(const char *name, struct fp8q_linear_place *place)
         return true;
     }
 
+    /* Else the last component decides, beside siblings of the same parent.  */
     while (from > 0 && name[from - 1] != '.')
         from--;
     if (module - from >= sizeof(last))
@@ -163,6 +164,7 @@ static void settle_group(const struct context *c, const struct member *members, 
     if (n_quantize == 0 || cause == SIZE_MAX)
         return;
 
+    /* Whoever asked for the split by a pattern is told so in other words.  */
     bool user = d[cause].reason == FP8Q_WHY_IGNORED;
     const char *left = NULL;
     for (size_t i = 0; i < n; i++) {

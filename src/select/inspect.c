@@ -24,6 +24,8 @@ static char *pattern_of(const char *name)
     char *pattern = strdup(name), *out = pattern;
     for (const char *at = name; pattern && *at;) {
         size_t len = strcspn(at, "."), digits = strspn(at, "0123456789");
+
+        /* Layers and experts differ by their numbers alone.  */
         if (digits == len && len > 0)
             *out++ = 'N';
         else {
@@ -61,6 +63,7 @@ static int list_kinds(const struct fp8q_ckpt *ckpt, struct fp8q_inspection *in,
     in->kinds = fp8q_array(ckpt->n_tensors, sizeof(*in->kinds));
     if (!in->kinds)
         return fp8q_fail_nomem(err);
+
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
         const struct fp8q_tensor *t = &ckpt->tensors[i];
         struct fp8q_tensor_kind *k = &in->kinds[in->n_kinds++];
@@ -76,6 +79,8 @@ static int list_kinds(const struct fp8q_ckpt *ckpt, struct fp8q_inspection *in,
     }
     if (in->n_kinds)
         qsort(in->kinds, in->n_kinds, sizeof(*in->kinds), compare_kinds);
+
+    /* Equal kinds lie side by side now: they become one.  */
     size_t n = in->n_kinds ? 1 : 0;
     for (size_t i = 1; i < in->n_kinds; i++) {
         struct fp8q_tensor_kind *last = &in->kinds[n - 1], *k = &in->kinds[i];
@@ -88,6 +93,7 @@ static int list_kinds(const struct fp8q_ckpt *ckpt, struct fp8q_inspection *in,
             in->kinds[n++] = *k;
         }
     }
+
     in->n_kinds = n;
     return FP8Q_OK;
 }
@@ -170,6 +176,7 @@ int fp8q_inspect(const struct fp8q_ckpt *ckpt, struct fp8q_inspection *in, struc
         fp8q_inspection_reset(in);
         return status;
     }
+
     for (size_t i = 0; i < ckpt->n_tensors; i++)
         if (ckpt->tensors[i].ndim >= 2 && !fp8q_scale_owner(ckpt, ckpt->tensors[i].name))
             in->n_weights += ckpt->tensors[i].n_elems;

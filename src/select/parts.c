@@ -93,6 +93,8 @@ bool fp8q_stack_layout_fits(const struct fp8q_parts_config *c, enum fp8q_experts
     uint64_t hidden = c->hidden, inner = c->moe_intermediate;
     if (!hidden || !inner || inner > UINT64_MAX / 2)
         return false;
+
+    /* Both sizes must be those of the config, or the layout is a guess.  */
     uint64_t rows = gate_up ? 2 * inner : hidden; /* [E, out, in] */
     uint64_t cols = gate_up ? hidden : inner;
     if (rows == cols)

@@ -32,6 +32,7 @@ int fp8q_pattern_set_create(const struct fp8q_select_options *options,
     if (!set ||
         !(set->entries = fp8q_array(options->n_ignore + options->n_include, sizeof(*set->entries))))
         return fp8q_fail_nomem(err);
+
     for (size_t i = 0; i < options->n_ignore + options->n_include; i++) {
         struct entry *e = &set->entries[set->count];
         e->is_include = i >= options->n_ignore;
@@ -60,6 +61,7 @@ int fp8q_pattern_set_match(struct fp8q_pattern_set *set, const char *tensor_name
     *ignored_out = *included_out = false;
     if (set->count == 0)
         return FP8Q_OK;
+
     char *module = strndup(tensor_name, fp8q_module_len(tensor_name));
     if (!module)
         return fp8q_fail_nomem(err);
@@ -70,10 +72,13 @@ int fp8q_pattern_set_match(struct fp8q_pattern_set *set, const char *tensor_name
         status = fp8q_pattern_match(e->pattern, module, &matches, err);
         if (!matches)
             continue;
+
+        /* A pattern that only repeats the default is worth a word.  */
         e->n_matches++;
         e->n_changing += d->quantize != e->is_include;
         *(e->is_include ? included_out : ignored_out) = true;
     }
+
     free(module);
     return status;
 }
@@ -93,17 +98,23 @@ static void offer(struct near *near, const char *pattern, const char *name, size
     char word[128];
     if (len == 0 || len >= sizeof(word))
         return;
+
     memcpy(word, name, len);
     word[len] = '\0';
+
+    /* Half of it may differ; a word that holds the other counts as one edit.  */
     size_t limit = strlen(pattern) / 2 + 1;
     size_t distance = strstr(word, pattern) || strstr(pattern, word)
                           ? 1
                           : fp8q_edit_distance(pattern, word, limit);
     if (distance > limit)
         return;
+
     for (size_t i = 0; i < near->count; i++)
         if (strcmp(near->names[i], word) == 0)
             return;
+
+    /* Insertion into the short sorted list; the farthest falls off its end.  */
     size_t at = near->count < NEAR_NAMES ? near->count++ : NEAR_NAMES;
     for (; at > 0 && near->distance[at - 1] > distance; at--)
         if (at < NEAR_NAMES) {
@@ -123,12 +134,15 @@ static void find_near(const struct fp8q_ckpt *ckpt, const char *pattern, struct 
     size_t len = 0;
     if (strncmp(pattern, "re:", 3) == 0)
         pattern += 3;
+
+    /* What the characters of globs and expressions leave.  */
     for (; *pattern && len + 1 < sizeof(plain); pattern++)
         if (!strchr("*?[]^$\\()+|", *pattern))
             plain[len++] = *pattern;
     while (len && plain[len - 1] == '.')
         len--;
     plain[len] = '\0';
+
     const char *word = plain + strspn(plain, ".");
     for (size_t i = 0; i < ckpt->n_tensors && *word; i++) {
         const char *name = ckpt->tensors[i].name, *end = name + fp8q_module_len(name);
@@ -136,6 +150,7 @@ static void find_near(const struct fp8q_ckpt *ckpt, const char *pattern, struct 
             size_t one = strcspn(at, ".");
             if (at + one > end)
                 one = (size_t)(end - at);
+
             if (strspn(at, "0123456789") != one)
                 offer(near, word, at, one);
             if (at + one < end) {
@@ -155,14 +170,17 @@ static int report_unmatched(const struct entry *e, const struct fp8q_ckpt *ckpt,
     struct fp8q_shown shown;
     const char *option = e->is_include ? "--include" : "--ignore";
     const char *text = fp8q_pattern_text(e->pattern);
+
     find_near(ckpt, text, &near);
     for (size_t i = 0; i < near.count; i++) {
         fp8q_text_puts(&hint, i ? ", \"" : "; near: \"");
         fp8q_text_puts(&hint, fp8q_show(&shown, near.names[i]));
         fp8q_text_puts(&hint, "\"");
     }
+
     if (fp8q_is_weight_name(text))
         fp8q_text_puts(&hint, "; patterns match module names, without \".weight\"");
+
     int status = fp8q_text_status(&hint, err);
     fp8q_show(&shown, text);
     if (status == FP8Q_OK && allowed)
@@ -171,6 +189,7 @@ static int report_unmatched(const struct entry *e, const struct fp8q_ckpt *ckpt,
     else if (status == FP8Q_OK)
         status = fp8q_fail(err, FP8Q_E_ARG, "pattern-unmatched", "%s \"%s\" matches nothing%s",
                            option, shown.text, hint.data ? hint.data : "");
+
     fp8q_text_reset(&hint);
     return status;
 }
@@ -185,6 +204,7 @@ static int lint_anchor(const struct entry *e, const struct fp8q_ckpt *ckpt,
     struct fp8q_shown a, b;
     if (!fp8q_pattern_is_regex(e->pattern) || e->is_include || strncmp(text + 3, ".*", 2) == 0)
         return FP8Q_OK;
+
     char *longer = malloc(strlen(text) + 8);
     if (!longer)
         return fp8q_fail_nomem(err);
@@ -194,9 +214,12 @@ static int lint_anchor(const struct entry *e, const struct fp8q_ckpt *ckpt,
     free(longer);
     if (status != FP8Q_OK)
         return FP8Q_OK; /* the lengthened expression has no meaning: nothing to compare with */
+
     for (size_t i = 0; i < ckpt->n_tensors && status == FP8Q_OK; i++) {
         const char *name = ckpt->tensors[i].name;
         bool now, then;
+
+        /* Elsewhere a pattern may be meant as it is written.  */
         if (!s->decisions[i].tower)
             continue;
         status = fp8q_pattern_match(e->pattern, name, &now, err);

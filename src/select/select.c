@@ -166,6 +166,7 @@ static int decide(const struct context *c, const struct fp8q_tensor *t, struct f
     if (fp8q_role(&c->selection->family, t->name, t->ndim, &d->reason, &d->tower))
         return FP8Q_OK;
 
+    /* A name that says nothing: now the type, the architecture and the shape.  */
     d->reason = FP8Q_WHY_UNCLASSIFIED;
     if (!has_values(c, t))
         d->reason = fp8q_is_fp8(t->dtype) ? FP8Q_WHY_ALREADY_FP8 : FP8Q_WHY_NOT_FLOAT;
@@ -216,6 +217,7 @@ static int apply_patterns(const struct context *c, struct fp8q_pattern_set *set,
         bool included, ignored;
         FP8Q_TRY(fp8q_pattern_set_match(set, t->name, d, &ignored, &included, err));
 
+        /* --ignore has the last word, also over --include.  */
         if ((included || c->options->no_default_ignore) && can_be_included(c, t, d))
             include(c, t, d);
         if (ignored && d->quantize)
@@ -281,6 +283,8 @@ static int apply_like(const struct context *c, struct fp8q_error *err)
         const struct fp8q_tensor *t = &c->ckpt->tensors[i];
         struct fp8q_decision *d = &c->selection->decisions[i];
         const struct fp8q_tensor *other = fp8q_ckpt_find(like, t->name);
+
+        /* The other tool may have split a stack that is still whole here.  */
         bool wanted = other ? other->dtype == FP8Q_F8_E4M3 : fp8q_split_in(like, t->name);
         bool possible = has_values(c, t) && t->ndim == 2 && t->n_elems > 0;
         struct fp8q_shown shown;
@@ -315,6 +319,8 @@ static int drop_stale_scales(const struct context *c, struct fp8q_error *err)
         const struct fp8q_tensor *owner = fp8q_stale_owner(c->ckpt, c->ckpt->tensors[i].name);
         if (!owner || !c->selection->decisions[owner - c->ckpt->tensors].quantize)
             continue;
+
+        /* Its owner is quantized, so a scale of this or a like name is made.  */
         leave(d, FP8Q_WHY_STALE_SCALE);
         if (n++ == 0)
             first = c->ckpt->tensors[i].name;
@@ -379,6 +385,8 @@ static int warn_about_roots(const struct context *c, struct fp8q_error *err)
         free(module);
         if (root == SIZE_MAX || !fp8q_is_weight_name(t->name))
             continue;
+
+        /* What stands in a known decoder and was left has a reason of its own.  */
         if (d->quantize)
             count_root(&taken, t->name, root);
         else if (!fp8q_family_layer(&c->selection->family, t->name) &&

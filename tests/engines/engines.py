@@ -80,7 +80,10 @@ SGLANG_FUSED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["ga
 
 
 class SglangFp8:
-    """Dotted boundaries: equal, a prefix, or a run of components; each entry with and without `model.`."""
+    """Dotted boundaries: equal, a prefix, or a run of components; each entry with and without `model.`.
+
+    From 0.5.23 on experts are also skipped when their prefix is part of an entry with "experts".
+    """
 
     def __init__(self, settings, mapper=()):
         given = first_key(settings, "ignored_layers", "modules_to_not_convert")
@@ -91,6 +94,8 @@ class SglangFp8:
         self.entries = {renamed(e, mapper) for e in both}
 
     def one(self, module):
+        if "experts" in module and any(module in e for e in self.entries if "experts" in e):
+            return True
         return any(module == e or module.startswith(e + ".") or f".{e}." in module or module.endswith("." + e)
                    for e in self.entries)
 
@@ -100,7 +105,7 @@ class SglangFp8:
 
 
 class SglangCompressed:
-    """Equal, re.match, or contained whatever the case."""
+    """Before 0.5.23: equal, re.match, or contained whatever the case."""
 
     def __init__(self, settings):
         self.entries = settings["ignore"]
@@ -112,6 +117,14 @@ class SglangCompressed:
     def skips(self, module, fused):
         parts = parts_of(module, SGLANG_FUSED | fused)
         return agree(module, [self.one(p) for p in parts]) if parts else self.one(module)
+
+
+class SglangCompressedNew(SglangCompressed):
+    """From 0.5.23 on: equal, re.match, or a dotted suffix; never a prefix."""
+
+    def one(self, module):
+        return any(re.match(e[3:], module) if e.startswith("re:") else module == e or module.endswith("." + e)
+                   for e in self.entries)
 
 
 # ---- transformers --------------------------------------------------------------------------------
@@ -130,6 +143,13 @@ class Transformers5:
 
     def skips(self, module, fused):
         return any(re.match(e, module) or module.endswith(e) for e in self.entries)
+
+
+class Transformers524(Transformers5):
+    """A prefix ends where a component does."""
+
+    def skips(self, module, fused):
+        return any(re.match(rf"(?:{e})(?:(?<=\.)|(?=\.|$))", module) or module.endswith(e) for e in self.entries)
 
 
 # ---- TensorRT-LLM --------------------------------------------------------------------------------

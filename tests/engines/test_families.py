@@ -112,6 +112,21 @@ FAMILIES = {
                 under("model.vlm_with_expert.vlm.model.vision_model.encoder.layers.0", SIGLIP) +
                 ["model.vlm_with_expert.vlm.model.connector.modality_projection.proj", "model.state_proj",
                  "model.action_time_mlp_out", "model.vlm_with_expert.vlm.lm_head"]),
+    "video_llava": ({"model_type": "video_llava"}, under("model.language_model.layers.0", LLAMA),
+                    under("model.image_tower.encoder.layers.0", SIGLIP) +
+                    under("model.video_tower.encoder.layers.0", SIGLIP) + ["model.multi_modal_projector.linear_1"]),
+    "qwen3_omni": ({"model_type": "qwen3_omni_moe"}, under("thinker.model.layers.0", LLAMA),
+                   under("talker.model.layers.0", LLAMA) + under("talker.code_predictor.model.layers.0", LLAMA) +
+                   under("code2wav.pre_transformer.layers.0", LLAMA) + ["thinker.lm_head", "talker.codec_head"]),
+    "qwen3 embedding": ({"model_type": "qwen3"}, under("layers.0", LLAMA), []),
+    "internvl, qwen3_moe": ({"model_type": "internvl_chat", "llm_config": {"model_type": "qwen3_moe", **sizes()}},
+                            under("language_model.model.layers.0", QKVO) +
+                            under("language_model.model.layers.0.mlp", ["experts.0.gate_proj", "experts.0.up_proj",
+                                                                        "experts.0.down_proj"]),
+                            ["language_model.model.layers.0.mlp.gate", "mlp1.1", "language_model.lm_head"]),
+    "unknown wrapper": ({"model_type": "not-published-yet", "text_config": {"model_type": "glm4_moe", **sizes()}},
+                        under("model.language_model.layers.0", LLAMA),
+                        under("model.image_tower.layers.0", LLAMA) + under("model.sam_model.layers.0", LLAMA) + ["lm_head"]),
     "unknown type": ({"model_type": "not-published-yet"}, under("model.layers.0", LLAMA),
                      under("visual.blocks.0", ["attn.qkv"]) + ["lm_head", "mm_projector.0", "some.other.linear"]),
 }
@@ -145,10 +160,12 @@ class Families(Comparing):
                     self.compare(f"{name} {type(matcher).__name__}", matcher, modules, FUSED)
                 self.compare(name, engines.TensorRt(settings), modules, {}, leave="kv_b_proj$")
                 for module, is_quantized in modules.items():
-                    for matcher in (engines.Transformers4(settings), engines.Transformers5(settings)):
+                    for matcher in (engines.Transformers4(settings), engines.Transformers5(settings),
+                                    engines.Transformers524(settings)):
                         self.check(matcher.skips(module, {}) != is_quantized, f"{name} {type(matcher).__name__} {module}")
                 settings = quantization(compressed)
-                for matcher in (engines.VllmCompressed(settings), engines.SglangCompressed(settings)):
+                for matcher in (engines.VllmCompressed(settings), engines.SglangCompressed(settings),
+                                engines.SglangCompressedNew(settings)):
                     self.compare_compressed(f"{name} {type(matcher).__name__}", matcher, modules, FUSED)
 
 

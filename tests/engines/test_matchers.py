@@ -173,12 +173,13 @@ class Matchers(Comparing):
     def test_transformers_5(self):
         def check(what, name, settings, modules):
             mapper = HF_MAPPERS.get(name, ())
-            matcher = engines.Transformers5(settings, mapper)
-            for module, parts in merged(respelt(modules, mapper), {}).items():
-                if not module.startswith("mtp."):
-                    self.check(matcher.skips(module, {}) != parts[0], f"{what}: {module}")
-            for module, parts in merged(text_only(modules), {}).items():
-                self.check(engines.Transformers5(settings).skips(module, {}) != parts[0], f"{what}: {module}")
+            for version in (engines.Transformers5, engines.Transformers524):
+                matcher = version(settings, mapper)
+                for module, parts in merged(respelt(modules, mapper), {}).items():
+                    if not module.startswith("mtp."):
+                        self.check(matcher.skips(module, {}) != parts[0], f"{what}: {module}")
+                for module, parts in merged(text_only(modules), {}).items():
+                    self.check(version(settings).skips(module, {}) != parts[0], f"{what}: {module}")
 
         self.fp8(check)
 
@@ -209,7 +210,8 @@ class Matchers(Comparing):
         def check(what, name, settings, modules):
             for spelling in ((), MAPPERS.get(name, ())):
                 built = {re.sub(r"\battn\.qkv$", "attn.qkv_proj", m): q for m, q in respelt(modules, spelling).items()}
-                self.compare_compressed(what, engines.SglangCompressed(settings), built, FUSED | SGLANG_DEEPSEEK)
+                for version in (engines.SglangCompressed, engines.SglangCompressedNew):
+                    self.compare_compressed(what, version(settings), built, FUSED | SGLANG_DEEPSEEK)
 
         self.compressed(check)
 
