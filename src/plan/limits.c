@@ -103,28 +103,10 @@ static int refuse_quantized(const struct fp8q_plan *plan, struct fp8q_error *err
     if (plan->options.select.requantize || !fp8q_already_quantized(plan->ckpt, &what))
         return FP8Q_OK;
 
-    const char *tensor;
-    const char *advice = fp8q_packed_format(plan->ckpt, &tensor)
-                             ? "take the checkpoint that it was made from"
-                             : "--requantize takes FP8 weights through F32 again";
-    return fp8q_fail(err, FP8Q_E_ARG, "already-quantized", "%s: is quantized already (%s); %s",
-                     fp8q_show(&shown, plan->ckpt->path), what, advice);
-}
-
-/* Values that are packed would be carried as they are, under a config that no longer says what they
- * mean.  */
-static int refuse_packed(const struct fp8q_plan *plan, struct fp8q_error *err)
-{
-    struct fp8q_shown a, b;
-    const char *tensor, *format = fp8q_packed_format(plan->ckpt, &tensor);
-    bool converts = plan->options.dequantize || plan->options.select.requantize;
-    if (!converts || !format)
-        return FP8Q_OK;
-
-    return fp8q_fail(err, FP8Q_E_ARG, "not-fp8",
-                     "%s: holds %s, which is not FP8: the first is \"%s\"; take the checkpoint "
-                     "that it was made from",
-                     fp8q_show(&a, plan->ckpt->path), format, fp8q_show(&b, tensor));
+    return fp8q_fail(err, FP8Q_E_ARG, "already-quantized",
+                     "%s: is quantized already (%s); --requantize takes FP8 weights through F32 "
+                     "again",
+                     fp8q_show(&shown, plan->ckpt->path), what);
 }
 
 /* The adapters of a checkpoint that was fine-tuned but not merged, or NULL.  */
@@ -201,7 +183,6 @@ static int refuse_tp(const struct fp8q_plan *plan, struct fp8q_error *err)
 
 int fp8q_plan_check(const struct fp8q_plan *plan, struct fp8q_error *err)
 {
-    FP8Q_TRY(refuse_packed(plan, err));
     if (plan->options.dequantize)
         return FP8Q_OK;
 
