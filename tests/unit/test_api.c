@@ -336,6 +336,45 @@ static void a_cancel_ends_one_call_and_no_other(void **state)
     fp8q_cancel(NULL);
 }
 
+static void count_up(void *ctx, const char *stage, uint64_t done, uint64_t total,
+                     enum fp8q_unit unit)
+{
+    struct watcher *w = ctx;
+    (void)stage;
+    assert_int_equal(unit, FP8Q_UNIT_BYTES);
+    if (done > total + total / 100)
+        __atomic_fetch_add(&w->calls, 1, __ATOMIC_RELAXED);
+}
+
+/* Experts that lie in one tensor are many pieces; each counts as its share of it.  */
+static void progress_does_not_pass_its_total(void **state)
+{
+    static const char *const sources[] = {"qwen3-vl-moe", "llama4-text", "qwen3.5-moe", "qwen3"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(sources) / sizeof(*sources); i++) {
+        char source[512];
+        struct watcher beyond = {.stops = false};
+        const struct fp8q_progress progress = {count_up, &beyond};
+        struct fp8q_verify_request verify_request;
+        struct fp8q_verification *v;
+        struct fp8q_error err = {0};
+        struct fp8q_run run;
+        snprintf(source, sizeof(source), "%s/checkpoints/%s", FP8Q_TEST_DATA, sources[i]);
+        struct fp8q_request request = request_of(source);
+        fp8q_run_init(&run);
+        run.progress = &progress;
+        convert(&request, &run, in_dir(sources[i]));
+
+        fp8q_verify_request_init(&verify_request);
+        verify_request.path = in_dir(sources[i]);
+        verify_request.source = source;
+        (void)fp8q_verification_open(&verify_request, &run, &v, NULL, &err); /* whatever it finds */
+        assert_non_null(v);
+        fp8q_verification_close(v);
+        assert_int_equal(beyond.calls, 0);
+    }
+}
+
 /* ---- what must not crash --------------------------------------------------------------------- */
 
 static void what_was_not_initialised_is_refused(void **state)
@@ -651,6 +690,7 @@ int main(void)
         cmocka_unit_test(parts_are_run_and_finished),
         cmocka_unit_test(a_lock_is_written_and_checked),
         cmocka_unit_test(a_cancel_ends_one_call_and_no_other),
+        cmocka_unit_test(progress_does_not_pass_its_total),
         cmocka_unit_test(what_was_not_initialised_is_refused),
         cmocka_unit_test(an_older_programs_struct_means_defaults),
         cmocka_unit_test(what_cannot_be_is_refused_before_anything_is_written),
