@@ -169,10 +169,9 @@ static int open_rounding(const struct job *j, struct rounding *r,
         return fp8q_text_status(&r->json, err);
     }
 
-    int status =
-        fp8q_rounding_open(j->plan, calibration, j->o->kernel, NULL, j->o->watch, &r->gptq, err);
-    r->compensates = status == FP8Q_OK;
-    FP8Q_TRY(status);
+    /* To be closed in every case, so a failure leaves it to close_rounding().  */
+    FP8Q_TRY(
+        fp8q_rounding_open(j->plan, calibration, j->o->kernel, NULL, j->o->watch, &r->gptq, err));
     result->n_compensated = r->gptq.n_compensated;
     result->n_guarded = r->gptq.n_plain + r->gptq.n_without;
     if (fp8q_calib_is_noise(&r->gptq.calib))
