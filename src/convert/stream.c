@@ -97,8 +97,11 @@ static int load_weights(struct stream *s, struct worker *w, const struct fp8q_pi
                         struct fp8q_error *err)
 {
     const struct fp8q_tensor *t = &s->plan->ckpt->tensors[p->source];
+
     if (!fp8q_is_fp8(t->dtype) || p->kind == FP8Q_OUT_KEPT || w->weights_of == p->source)
         return FP8Q_OK;
+
+    /* Forgotten first: after a read that fails, no stripe may use what is there.  */
     fp8q_weights_reset(&w->weights);
     w->weights_of = SIZE_MAX;
     FP8Q_TRY(fp8q_weights_open(s->plan->ckpt, t->name, &w->weights, err));
@@ -111,6 +114,7 @@ static struct fp8q_stripe_job make_job(struct stream *s, struct worker *w,
 {
     const struct fp8q_open_output *f = &s->outputs.files[output_shard(s, p)];
     float *scales = NULL;
+
     if (p->scale != SIZE_MAX)
         scales = (float *)(void *)((char *)f->scales + p->scale_offset);
 
@@ -132,6 +136,7 @@ static void report_progress(struct stream *s, const struct fp8q_piece *p)
 {
     uint64_t bytes = fp8q_plan_stripe_bytes(s->plan, p);
     uint64_t done = atomic_fetch_add(&s->done_bytes, bytes) + bytes;
+
     fp8q_watch_report(s->options->watch, s->plan->options.dequantize ? "dequantize" : "quantize",
                       done, s->total_bytes, FP8Q_UNIT_BYTES);
 }
@@ -141,8 +146,11 @@ static int quantize_stripe(struct stream *s, struct worker *w, struct fp8q_strip
 {
     struct fp8q_rounding *r = s->options->rounding;
     size_t source = job->piece->source;
+
     if (!r)
         return fp8q_stripe_quantize(job, err);
+
+    /* Released after a failure, too: a Hessian that has a user stays in memory.  */
     FP8Q_TRY(fp8q_rounding_acquire(r, source, &job->site, err));
     job->gemm = r->gemm;
     job->compensation = w->compensation;
@@ -154,8 +162,11 @@ static int quantize_stripe(struct stream *s, struct worker *w, struct fp8q_strip
 static int end_stripe(struct stream *s, const struct pending *done, struct fp8q_error *err)
 {
     const struct fp8q_piece *p = done->job.piece;
+
+    /* Before the release: the one of the last stripe joins the checksums of the whole shard.  */
     s->outputs.source_crc[done->number] = done->job.source_crc;
     s->outputs.output_crc[done->number] = done->job.output_crc;
+
     report_progress(s, p);
     return release(s, p, err);
 }
@@ -166,6 +177,7 @@ static int write_pending(struct stream *s, struct worker *w, bool wait, struct f
 {
     unsigned n = 0;
     int status = FP8Q_OK;
+
     for (; n < w->n_pending && status == FP8Q_OK; n++) {
         struct pending *next = &w->pending[n];
         struct fp8q_open_output *f = &s->outputs.files[output_shard(s, next->job.piece)];
@@ -181,17 +193,21 @@ static int write_pending(struct stream *s, struct worker *w, bool wait, struct f
             f->unflushed = 0;
         pthread_mutex_unlock(&f->writer);
 
+        /* Outside of the lock, since another worker may write meanwhile.  */
         if (flush) {
             const struct fp8q_tensor *t = &s->plan->ckpt->tensors[next->job.piece->source];
             fp8q_start_writeback(next->job.dst_fd, 0, 0);
             fp8q_files_passed(&s->sources, t->shard, t->offset);
         }
+
         if (status == FP8Q_OK)
             status = end_stripe(s, next, err);
     }
 
     w->n_pending -= n;
     memmove(w->pending, w->pending + n, w->n_pending * sizeof(*w->pending));
+
+    /* Memory is given back only as a whole: what still waits lies in front of what went.  */
     if (w->n_pending == 0)
         w->held = 0;
     return status;
@@ -201,10 +217,13 @@ static int make_stripe(struct stream *s, struct worker *w, struct fp8q_stripe_jo
                        struct fp8q_error *err)
 {
     const struct fp8q_piece *p = job->piece;
+
     if (p->kind == FP8Q_OUT_KEPT)
         return fp8q_stripe_copy(job, err);
     if (p->kind == FP8Q_OUT_FLOAT)
         return fp8q_stripe_float(job, err);
+
+    /* Known since measure_stripe(); one stripe writes it, so that no two write the same word.  */
     if (p->scheme == FP8Q_SCHEME_TENSOR) {
         job->tensor_scale = fp8q_scale(s->tensor_amax[p - s->plan->pieces], FP8Q_SCALE_F32);
         if (job->stripe == 0)
@@ -220,14 +239,17 @@ static int run_stripe(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
     uint64_t number = s->stripes[task];
     const struct fp8q_piece *p = fp8q_plan_piece(s->plan, number);
     int src_fd;
+
     if (w->n_pending == MAX_PENDING ||
         fp8q_stripe_need(s->plan, p, s->options->rounding != NULL) > s->memory_size - w->held)
         FP8Q_TRY(write_pending(s, w, true, err));
 
     FP8Q_TRY(acquire(s, p, &src_fd, err));
     FP8Q_TRY(load_weights(s, w, p, err));
+
     struct pending *made = &w->pending[w->n_pending];
     *made = (struct pending){make_job(s, w, p, number, src_fd), number};
+
     FP8Q_TRY(make_stripe(s, w, &made->job, err));
     if (made->job.out_len == 0) /* taken in panels, and written already */
         return end_stripe(s, made, err);
@@ -251,17 +273,22 @@ static int measure_stripe(void *ctx, unsigned worker, uint64_t task, struct fp8q
     uint64_t number = s->stripes[task];
     const struct fp8q_piece *p = fp8q_plan_piece(s->plan, number);
     float amax;
+
     if (p->kind != FP8Q_OUT_CODES || p->scheme != FP8Q_SCHEME_TENSOR)
         return FP8Q_OK;
+
     int src_fd;
     FP8Q_TRY(acquire(s, p, &src_fd, err));
     FP8Q_TRY(load_weights(s, &s->workers[worker], p, err));
     struct fp8q_stripe_job job = make_job(s, &s->workers[worker], p, number, src_fd);
     FP8Q_TRY(fp8q_stripe_amax_only(&job, &amax, err));
+
     pthread_mutex_lock(&s->lock);
     float *largest = &s->tensor_amax[p - s->plan->pieces];
     *largest = amax > *largest ? amax : *largest;
     pthread_mutex_unlock(&s->lock);
+
+    /* The output is not released: this task wrote none of its stripes.  */
     return fp8q_files_release(&s->sources, source_shard(s, p), err);
 }
 
@@ -273,12 +300,17 @@ static void list_stripes(struct stream *s)
     for (size_t i = 0; i < s->plan->n_pieces; i++) {
         const struct fp8q_piece *p = &s->plan->pieces[i];
         uint32_t out = output_shard(s, p);
+
         if (s->options->skip[out])
             continue;
+
         for (uint64_t k = 0; k < p->n_stripes; k++)
             s->stripes[s->n_stripes++] = p->first_stripe + k;
+
+        /* A measured tensor is read twice: its source stays open until the second time.  */
         bool measured = p->kind == FP8Q_OUT_CODES && p->scheme == FP8Q_SCHEME_TENSOR;
         fp8q_files_expect(&s->sources, source_shard(s, p), p->n_stripes * (measured ? 2 : 1));
+
         s->outputs.files[out].stripes_left += p->n_stripes;
         if (p->n_stripes)
             s->total_bytes += p->n_stripes * fp8q_plan_stripe_bytes(s->plan, p);
@@ -289,6 +321,8 @@ static void list_stripes(struct stream *s)
 static unsigned thread_limit(unsigned threads)
 {
     struct rlimit limit;
+
+    /* Four descriptors a worker, and 16 for all else: rather fewer threads than a failure.  */
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
         rlim_t pairs = limit.rlim_cur > 24 ? (limit.rlim_cur - 16) / 4 : 1;
         if (threads > pairs)
@@ -302,10 +336,13 @@ static int give_memory(struct stream *s, struct fp8q_error *err)
 {
     size_t scratch = 0;
     uint64_t size = fp8q_max_u64(s->plan->stripe_bytes, FP8Q_COPY_BYTES);
+
     if (s->options->rounding) { /* which takes whole rows */
+        /* At most 13 bytes a value: 4 as read, 4 decoded, 4 for GPTQ, 1 as FP8.  */
         size += fp8q_plan_widest_row(s->plan) * FP8Q_BLOCK * 13 + 128;
         scratch = fp8q_gptq_scratch();
     }
+
     s->memory_size = (size_t)(size / 64 * 64);
 
     for (unsigned i = 0; i < s->n_workers; i++) {
@@ -322,6 +359,7 @@ static int open_stream(struct stream *s, struct fp8q_error *err)
 {
     const struct fp8q_plan *plan = s->plan;
     pthread_mutex_init(&s->lock, NULL);
+
     s->n_workers = thread_limit(plan->threads);
     s->workers = fp8q_array(s->n_workers, sizeof(*s->workers));
     s->stripes = fp8q_array(plan->n_stripes, sizeof(*s->stripes));
@@ -332,20 +370,24 @@ static int open_stream(struct stream *s, struct fp8q_error *err)
     FP8Q_TRY(give_memory(s, err));
     FP8Q_TRY(fp8q_files_create(plan->ckpt, &s->sources, err));
     FP8Q_TRY(fp8q_shards_create(plan, s->options, &s->outputs, err));
+
     s->outputs.drop_cache = s->sources.outgrows_memory;
     return FP8Q_OK;
 }
 
 static void close_stream(struct stream *s)
 {
+    /* Also after open_stream() failed halfway; what it did not come to is still zero.  */
     if (s->sources.ckpt)
         fp8q_files_reset(&s->sources);
     if (s->outputs.files)
         fp8q_shards_reset(&s->outputs);
+
     for (unsigned i = 0; s->workers && i < s->n_workers; i++) {
         free(s->workers[i].memory);
         fp8q_weights_reset(&s->workers[i].weights);
     }
+
     free(s->workers);
     free(s->stripes);
     free(s->tensor_amax);
@@ -355,12 +397,17 @@ static void close_stream(struct stream *s)
 static int run(struct stream *s, struct fp8q_error *err)
 {
     const struct fp8q_watch *watch = s->options->watch;
+
     FP8Q_TRY(open_stream(s, err));
     list_stripes(s);
+
     FP8Q_TRY(fp8q_shards_write_empty(&s->outputs, err));
     if (s->plan->options.select.scheme == FP8Q_SCHEME_TENSOR)
         FP8Q_TRY(fp8q_pool_run(watch, s->n_workers, s->n_stripes, measure_stripe, s, err));
+
     FP8Q_TRY(fp8q_pool_run(watch, s->n_workers, s->n_stripes, run_stripe, s, err));
+
+    /* What workers still hold when no task is left, written by this thread alone.  */
     return write_rest(s, err);
 }
 

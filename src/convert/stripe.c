@@ -43,11 +43,15 @@ uint64_t fp8q_stripe_need(const struct fp8q_plan *plan, const struct fp8q_piece 
 {
     enum fp8q_dtype from = plan->ckpt->tensors[piece->source].dtype;
     enum fp8q_float ignored;
+
     if (piece->kind == FP8Q_OUT_KEPT)
         return FP8Q_COPY_BYTES;
+
+    /* An element as read, as written, as F32 where it is decoded, and again as F32 for GPTQ.  */
     uint64_t cell = fp8q_dtype_bits(from) / 8 + output_size(plan, piece) +
                     (fp8q_float_of(from, &ignored) ? 0 : sizeof(float)) +
                     (compensated ? sizeof(float) : 0);
+
     return fp8q_ceil_div(piece->n_cols, FP8Q_BLOCK) * FP8Q_BLOCK * FP8Q_BLOCK * cell + 64;
 }
 
@@ -56,6 +60,7 @@ static void pass_open(struct pass *p, struct fp8q_stripe_job *job)
     unsigned out_size = output_size(job->plan, job->piece);
     const struct fp8q_piece *piece = job->piece;
     uint64_t first = job->stripe * FP8Q_BLOCK, left = piece->n_rows - first;
+
     memset(p, 0, sizeof(*p));
     p->job = job;
     p->source = &job->plan->ckpt->tensors[piece->source];
@@ -68,10 +73,13 @@ static void pass_open(struct pass *p, struct fp8q_stripe_job *job)
 
     bool decodes = !fp8q_float_of(p->source->dtype, &p->from);
     uint64_t per_column = FP8Q_BLOCK * ((uint64_t)p->in_size + out_size + (decodes ? 4 : 0));
+
+    /* Whole blocks only, so that no block is cut by a panel and its scale is known from one.  */
     uint64_t width = job->memory_size / per_column / FP8Q_BLOCK * FP8Q_BLOCK;
     if (width > WIDEST)
         width = WIDEST;
     p->width = width < p->n_cols && !job->site ? width : p->n_cols;
+
     uint64_t cells = FP8Q_BLOCK * p->width;
     /* F32 values first: they need the strictest alignment.  */
     p->values = job->memory;
@@ -90,6 +98,7 @@ static bool one_panel(const struct pass *p)
 static bool next_panel(struct pass *p)
 {
     p->col += p->panel_cols;
+
     uint64_t left = p->n_cols - p->col;
     p->panel_cols = left < p->width ? left : p->width;
     return left > 0;
@@ -104,6 +113,8 @@ static bool next_panel(struct pass *p)
 static uint32_t chunk_rows(const struct pass *p)
 {
     uint64_t rows = CHUNK_BYTES / (p->panel_cols * p->in_size);
+
+    /* A row is never cut, even one that is longer than a chunk.  */
     return rows == 0 ? 1 : rows < p->n_rows ? (uint32_t)rows : p->n_rows;
 }
 
@@ -112,6 +123,7 @@ static bool next_chunk(const struct pass *p, uint32_t *first, uint32_t *n)
 {
     *first += *n;
     uint32_t rows = chunk_rows(p), left = p->n_rows - *first;
+
     *n = left < rows ? left : rows;
     return left > 0;
 }
@@ -123,11 +135,13 @@ static int read_chunk(struct pass *p, uint32_t first, uint32_t n, bool checksum,
     size_t row_bytes = (size_t)(p->panel_cols * p->in_size);
     uint64_t at = p->source->offset + ((p->row + first) * p->n_cols + p->col) * p->in_size;
     char *chunk = p->in + first * row_bytes;
+
     if (one_panel(p)) {
         FP8Q_TRY(fp8q_pread(job->src_fd, chunk, row_bytes * n, at, job->src_path, err));
         if (checksum)
             p->in_crc[0] = fp8q_crc32(p->in_crc[0], chunk, row_bytes * n);
     } else {
+        /* A panel's rows lie apart in the file, so each row has a checksum of its own.  */
         for (uint32_t r = 0; r < n; r++, at += p->n_cols * p->in_size) {
             char *row = chunk + r * row_bytes;
             FP8Q_TRY(fp8q_pread(job->src_fd, row, row_bytes, at, job->src_path, err));
@@ -135,8 +149,10 @@ static int read_chunk(struct pass *p, uint32_t first, uint32_t n, bool checksum,
                 p->in_crc[first + r] = fp8q_crc32(p->in_crc[first + r], row, row_bytes);
         }
     }
+
     if (!job->weights || p->direct)
         return FP8Q_OK;
+
     struct fp8q_tile tile = {p->row + first, n, p->col, p->panel_cols};
     return fp8q_weights_decode(job->weights, job->kernel, &tile, (const uint8_t *)chunk,
                                FP8Q_FLOAT_F32, (float *)p->values + first * p->panel_cols, err);
@@ -154,10 +170,13 @@ static int end_chunk(struct pass *p, uint32_t first, uint32_t n, struct fp8q_err
     struct fp8q_stripe_job *job = p->job;
     size_t row_bytes = (size_t)(p->panel_cols * p->out_size);
     const char *chunk = p->out + first * row_bytes;
+
     if (one_panel(p)) {
         p->out_crc[0] = fp8q_crc32(p->out_crc[0], chunk, row_bytes * n);
         return FP8Q_OK;
     }
+
+    /* Memory is needed for the next panel, so this one cannot wait until the file is free.  */
     uint64_t at = output_offset(job, ((p->out_row + first) * p->n_cols + p->col) * p->out_size);
     for (uint32_t r = 0; r < n; r++, at += p->n_cols * p->out_size) {
         const char *row = chunk + r * row_bytes;
@@ -175,6 +194,8 @@ int fp8q_stripe_write(struct fp8q_stripe_job *job, struct fp8q_error *err)
 static uint32_t join_rows(const struct pass *p, const uint32_t *crc, unsigned size)
 {
     uint32_t joined = crc[0];
+
+    /* Of one panel, crc[0] covers all rows already.  */
     for (uint32_t r = 1; r < p->n_rows && !one_panel(p); r++)
         joined = fp8q_crc32_join(joined, crc[r], p->n_cols * size);
     return joined;
@@ -184,6 +205,8 @@ static void pass_close(struct pass *p)
 {
     p->job->source_crc = join_rows(p, p->in_crc, p->in_size);
     p->job->output_crc = join_rows(p, p->out_crc, p->out_size);
+
+    /* out_len is 0 otherwise, which tells the worker that nothing waits to be written.  */
     if (one_panel(p)) {
         p->job->out = p->out;
         p->job->out_len = (size_t)(p->n_rows * p->n_cols * p->out_size);
@@ -216,13 +239,18 @@ static int fail_nonfinite(const struct pass *p, struct fp8q_error *err)
     struct fp8q_shown shown;
     uint64_t row = 0, col = 0;
     char index[80];
+
     fp8q_stripe_nonfinite(&view, &row, &col);
+
+    /* Inf has the largest exponent and no mantissa; all else with that exponent is NaN.  */
     size_t size = value_size(p);
     uint32_t bits = 0;
     memcpy(&bits, values_of_row(p, (uint32_t)row) + col * size, size);
     static const uint32_t infinity[FP8Q_N_FLOATS] = {
         [FP8Q_FLOAT_BF16] = 0x7F80, [FP8Q_FLOAT_F16] = 0x7C00, [FP8Q_FLOAT_F32] = 0x7F800000};
     uint32_t magnitude = bits & (size == 4 ? 0x7FFFFFFFU : 0x7FFFU);
+
+    /* As users index it: stacked experts are one matrix here, and three dimensions in the file.  */
     row += p->row;
     col += p->col;
     if (p->source->ndim == 3)
@@ -232,6 +260,7 @@ static int fail_nonfinite(const struct pass *p, struct fp8q_error *err)
     else
         snprintf(index, sizeof(index), "[%llu, %llu]", (unsigned long long)row,
                  (unsigned long long)col);
+
     return fp8q_fail(err, FP8Q_E_FORMAT, "non-finite",
                      "%s, tensor \"%s\": %s at %s; a tensor to quantize must be finite (--ignore "
                      "keeps it as it is)",
@@ -256,6 +285,7 @@ static int block_scales(struct pass *p, float *scales, struct fp8q_error *err)
 {
     uint32_t amax[MAX_BLOCKS] = {0}, of_chunk[MAX_BLOCKS];
     size_t n = (size_t)fp8q_ceil_div(p->panel_cols, FP8Q_BLOCK);
+
     for (uint32_t first = 0, rows = 0; next_chunk(p, &first, &rows);) {
         FP8Q_TRY(read_chunk(p, first, rows, true, err));
         struct fp8q_stripe view = view_of(p, first, rows);
@@ -263,6 +293,7 @@ static int block_scales(struct pass *p, float *scales, struct fp8q_error *err)
         for (size_t i = 0; i < n; i++)
             amax[i] = of_chunk[i] > amax[i] ? of_chunk[i] : amax[i];
     }
+
     if (!fp8q_block_scales(p->from, amax, n, p->job->plan->options.scale_fmt, scales))
         return fail_nonfinite(p, err);
 
@@ -279,10 +310,12 @@ static int row_amax(struct pass *p, float amax[FP8Q_BLOCK], bool checksum, struc
 {
     for (uint32_t first = 0, n = 0; next_chunk(p, &first, &n);) {
         FP8Q_TRY(read_chunk(p, first, n, checksum, err));
+
         for (uint32_t r = first; r < first + n; r++) {
             float value;
             uint32_t bits =
                 p->job->kernel->amax_bits[p->from](values_of_row(p, r), (size_t)p->panel_cols);
+
             if (!fp8q_amax_value(p->from, bits, &value))
                 return fail_nonfinite(p, err);
             amax[r] = value > amax[r] ? value : amax[r];
@@ -297,6 +330,7 @@ static int row_amax(struct pass *p, float amax[FP8Q_BLOCK], bool checksum, struc
 static int encode_blocks(struct pass *p, const float *scales, struct fp8q_error *err)
 {
     struct fp8q_stripe_job *job = p->job;
+
     if (!job->site) {
         for (uint32_t first = 0, n = 0; next_chunk(p, &first, &n);) {
             struct fp8q_stripe view = view_of(p, first, n);
@@ -306,11 +340,14 @@ static int encode_blocks(struct pass *p, const float *scales, struct fp8q_error 
         }
         return FP8Q_OK;
     }
+
+    /* GPTQ adds what rounding lost to columns that follow, so it takes F32 values.  */
     const float *wide = p->values;
     if (p->from != FP8Q_FLOAT_F32) {
         job->kernel->to_f32[p->from](p->wide, p->values, (size_t)(p->n_rows * p->n_cols));
         wide = p->wide;
     }
+
     struct fp8q_gptq_stripe stripe = {job->site, job->kernel, job->gemm, wide,
                                       p->n_rows, p->n_cols,   scales,    job->compensation};
     FP8Q_TRY(fp8q_gptq_encode(&stripe, (uint8_t *)p->out, err));
@@ -320,8 +357,11 @@ static int encode_blocks(struct pass *p, const float *scales, struct fp8q_error 
 static int quantize_blocks(struct pass *p, struct fp8q_error *err)
 {
     uint64_t grid_cols = fp8q_ceil_div(p->n_cols, FP8Q_BLOCK);
+
     while (next_panel(p)) {
         float *scales = p->job->scales + p->job->stripe * grid_cols + p->col / FP8Q_BLOCK;
+
+        /* The panel is still in memory, so it is encoded without a second read.  */
         FP8Q_TRY(block_scales(p, scales, err));
         FP8Q_TRY(encode_blocks(p, scales, err));
     }
@@ -335,13 +375,17 @@ static int quantize_rows(struct pass *p, struct fp8q_error *err)
     bool again = per_tensor || !one_panel(p);
     float amax[FP8Q_BLOCK] = {0};
     float *scales = p->job->scales + (per_tensor ? 0 : p->job->stripe * FP8Q_BLOCK);
+
+    /* A scale speaks of a whole row: all panels are seen before the first value is encoded.  */
     while (!per_tensor && next_panel(p))
         FP8Q_TRY(row_amax(p, amax, !again, err));
     for (uint32_t r = 0; r < p->n_rows && !per_tensor; r++)
         scales[r] = fp8q_scale(amax[r], FP8Q_SCALE_F32);
+
     p->col = p->panel_cols = 0;
     while (next_panel(p))
         for (uint32_t first = 0, n = 0; next_chunk(p, &first, &n);) {
+            /* The checksum is taken in the last reading, and only there, so bytes count once.  */
             if (again)
                 FP8Q_TRY(read_chunk(p, first, n, true, err));
             for (uint32_t r = first; r < first + n; r++)
@@ -357,11 +401,13 @@ int fp8q_stripe_quantize(struct fp8q_stripe_job *job, struct fp8q_error *err)
 {
     struct pass p;
     struct fp8q_shown shown;
+
     pass_open(&p, job);
     if (p.width > WIDEST) /* a site takes rows as they are */
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "too-wide",
                          "tensor \"%s\": error compensation ends at %llu columns",
                          fp8q_show(&shown, p.source->name), (unsigned long long)WIDEST);
+
     FP8Q_TRY(job->piece->scheme == FP8Q_SCHEME_BLOCK ? quantize_blocks(&p, err)
                                                      : quantize_rows(&p, err));
     pass_close(&p);
@@ -372,9 +418,12 @@ int fp8q_stripe_amax_only(struct fp8q_stripe_job *job, float *amax_out, struct f
 {
     struct pass p;
     float amax[FP8Q_BLOCK] = {0};
+
     pass_open(&p, job);
+    /* The source's checksum comes from the pass that encodes, so none is taken here.  */
     while (next_panel(&p))
         FP8Q_TRY(row_amax(&p, amax, false, err));
+
     *amax_out = 0;
     for (uint32_t r = 0; r < p.n_rows; r++)
         *amax_out = amax[r] > *amax_out ? amax[r] : *amax_out;
@@ -385,13 +434,16 @@ int fp8q_stripe_float(struct fp8q_stripe_job *job, struct fp8q_error *err)
 {
     struct pass p;
     enum fp8q_float to = FP8Q_FLOAT_F32;
+
     pass_open(&p, job);
     /* F16 goes the longer way, which finds what does not fit.  */
     p.direct = job->weights && fp8q_float_of(job->plan->options.to, &to) && to != FP8Q_FLOAT_F16;
+
     while (next_panel(&p))
         for (uint32_t first = 0, n = 0; next_chunk(&p, &first, &n);) {
             uint64_t at = first * p.panel_cols;
             char *out = p.out + at * p.out_size;
+
             FP8Q_TRY(read_chunk(&p, first, n, true, err));
             struct fp8q_tile tile = {p.row + first, n, p.col, p.panel_cols};
             if (p.direct)
@@ -400,8 +452,10 @@ int fp8q_stripe_float(struct fp8q_stripe_job *job, struct fp8q_error *err)
             else
                 FP8Q_TRY(fp8q_store_floats((const float *)p.values + at, (size_t)(p.panel_cols * n),
                                            job->plan->options.to, out, p.source->name, err));
+
             FP8Q_TRY(end_chunk(&p, first, n, err));
         }
+
     pass_close(&p);
     return FP8Q_OK;
 }
@@ -411,7 +465,10 @@ int fp8q_stripe_copy(struct fp8q_stripe_job *job, struct fp8q_error *err)
     const struct fp8q_tensor *source = &job->plan->ckpt->tensors[job->piece->source];
     uint64_t at = job->stripe * FP8Q_COPY_BYTES, left = job->piece->n_cols - at;
     size_t len = (size_t)(left < FP8Q_COPY_BYTES ? left : FP8Q_COPY_BYTES);
+
+    /* At the end of the memory: what waits to be written lies there, the next stripe before it.  */
     char *bytes = job->memory + (job->memory_size - len) / 64 * 64;
+
     uint32_t crc = 0;
     for (size_t done = 0, n; done < len; done += n) {
         n = len - done < CHUNK_BYTES ? len - done : CHUNK_BYTES;
@@ -419,6 +476,8 @@ int fp8q_stripe_copy(struct fp8q_stripe_job *job, struct fp8q_error *err)
                             err));
         crc = fp8q_crc32(crc, bytes + done, n);
     }
+
+    /* A copy: what was read is what is written, so one checksum speaks of both.  */
     job->source_crc = job->output_crc = crc;
     job->out = bytes;
     job->out_len = len;
