@@ -51,6 +51,8 @@ struct collector {
 static size_t next_run(const struct collector *c, size_t sample, size_t n_tokens, size_t t,
                        bool *held_out)
 {
+    /* Whole samples where there are enough: neighbouring tokens are alike, so that runs of one text
+     * would judge a fit by what it has nearly seen.  */
     if (c->inputs->n_samples >= 4) {
         *held_out = sample % 4 == 3;
         return n_tokens - t;
@@ -78,6 +80,8 @@ static unsigned hist_bin(float amax)
     if (!(amax > 0))
         return 0;
 
+    /* Bin 40 holds magnitudes from 1 up to 2; what is too small or too large for 64
+     * bins counts in the first or the last.  */
     int bin = ilogbf(amax) + 40;
     if (bin < 0)
         return 0;
@@ -89,6 +93,7 @@ static void add_tile(const struct site_job *job, size_t block, size_t n, const f
     size_t at = g * job->width + block * FP8Q_BLOCK;
     float amax = 0;
 
+    /* Sums and bins of a block belong to one task, so nothing here is locked.  */
     for (size_t i = 0; i < n; i++) {
         float v = x[i], magnitude = fabsf(v);
         job->sums->sum[at + i] += (double)v;
@@ -109,6 +114,7 @@ static void add_moments(const struct site_job *job, float *scratch, size_t block
     float *packed_a = product + FP8Q_MOMENTS;
     float *packed_b = packed_a + fp8q_packed_a(g, FP8Q_BLOCK, job->c->max_run);
 
+    /* The norm is that of the whole token vector, not of this block's part of it.  */
     for (size_t t = 0; t < count; t++) {
         const float *x = job->x + (first + t) * job->width + block * FP8Q_BLOCK;
         float factor = job->c->inverse_norms[first + t];
@@ -122,6 +128,8 @@ static void add_moments(const struct site_job *job, float *scratch, size_t block
     fp8q_pack_b(g, columns, n, count, packed_b);
     fp8q_gemm_packed(g, n, n, count, packed_a, packed_b, product, FP8Q_BLOCK);
 
+    /* Both have rows of 128 floats: of a narrower last block the rest stays zero, as the file has
+     * it.  */
     h += block * FP8Q_MOMENTS;
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < n; j++)
@@ -140,6 +148,8 @@ static int block_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
         const struct fp8q_sample *s = &job->group->samples[i];
         size_t first = job->group->first[i];
 
+        /* One tile is one token's part of the block: what an engine with dynamic scales sees at a
+         * time.  */
         for (size_t t = 0; t < s->n_tokens; t++)
             add_tile(job, block, n, job->x + (first + t) * job->width + block * FP8Q_BLOCK,
                      s->modality ? s->modality[t] : 0);
@@ -160,6 +170,7 @@ static void count_tokens(const struct site_job *job)
 {
     struct collector *c = job->c;
 
+    /* Beside the tasks: each block sees every token, and they are to be counted once.  */
     for (size_t i = 0; i < job->group->n_samples; i++) {
         const struct fp8q_sample *s = &job->group->samples[i];
 
@@ -195,6 +206,7 @@ static int on_site(void *ctx, struct fp8q_forward *fw, const struct fp8q_group *
         return fp8q_fail_nomem(err);
     int status = fp8q_pool_run(fw->watch, fw->n_threads, blocks, block_task, &job, err);
 
+    /* Each block has its own bins, whole numbers that may be joined in any order.  */
     for (size_t b = 0; b < blocks; b++)
         for (size_t i = 0; i < FP8Q_HIST_BINS; i++)
             job.site->hist[i] += job.hists[b][i];
@@ -216,6 +228,8 @@ static size_t pick_targets(const struct fp8q_group *g, size_t hidden, size_t ste
             int64_t target = fp8q_sample_target(&g->samples[i], t);
             if (target < 0 || !fp8q_sample_scored(&g->samples[i], t) || seen++ % step != 0)
                 continue;
+
+            /* Never backwards: row n stands at or before its token.  */
             memmove(h + n * hidden, h + (g->first[i] + t) * hidden, hidden * sizeof(*h));
             targets[n++] = target;
         }
@@ -228,6 +242,7 @@ static int score_targets(struct collector *c, struct fp8q_forward *fw, float *h,
 {
     const struct fp8q_branch branch = {.model = c->model};
 
+    /* Embeddings have no targets: 0 tokens then say that no likelihood was noted.  */
     c->calib.meta.nll_tokens = n;
     if (n == 0)
         return FP8Q_OK;
@@ -249,6 +264,7 @@ static int note_likelihood(struct collector *c, struct fp8q_forward *fw, const s
     int status = targets && scores ? FP8Q_OK : fp8q_fail_nomem(err);
 
     if (status == FP8Q_OK) {
+        /* Spread over the group: the first tokens of a text have the least context.  */
         size_t step = g->n_tokens / NLL_TOKENS + 1;
         size_t n = pick_targets(g, (size_t)c->model->hidden, step, h, targets);
         status = score_targets(c, fw, h, targets, n, scores, err);
@@ -269,6 +285,7 @@ static int open_site(struct collector *c, uint32_t layer, enum fp8q_site_kind ki
     struct sums *sums = &c->sums[index];
     struct fp8q_name name;
 
+    /* Linears that share an input share its statistics, under the name of the first.  */
     fp8q_linear_name(c->model, layer, fp8q_site_first(kind), "", &name);
     memcpy(s->name, name.text, sizeof(s->name));
     s->width = fp8q_site_width(c->model, kind);
@@ -362,6 +379,8 @@ static int run_group(void *ctx, const struct fp8q_group *g, size_t first_sample,
                           c->inputs->n_tokens, FP8Q_UNIT_TOKENS);
     }
 
+    /* One group tells text from noise (fp8q_calib_is_noise), and its states are needed no
+     * longer.  */
     return first_sample == 0 ? note_likelihood(c, c->fw, g, c->h, err) : FP8Q_OK;
 }
 
@@ -388,6 +407,7 @@ static int get_array(void *ctx, size_t index, enum fp8q_calib_array array, float
 static void fill_meta(struct collector *c)
 {
     struct fp8q_calib_meta *m = &c->calib.meta;
+    /* By this, statistics of other weights are refused later on.  */
     snprintf(m->source_fingerprint, sizeof(m->source_fingerprint), "%08x",
              c->options->source_fingerprint);
     snprintf(m->inputs_fingerprint, sizeof(m->inputs_fingerprint), "%08x", c->inputs->fingerprint);
@@ -406,6 +426,7 @@ static int run_calibrate(struct collector *c, const char *out, bool overwrite,
     uint64_t bytes = o->buffer_bytes ? o->buffer_bytes : (uint64_t)256 << 20;
     size_t max_tokens = fp8q_group_tokens(c->model, c->inputs, 1, bytes);
 
+    /* The forward pass first: the collector's scratch is sized for its kernel and threads.  */
     FP8Q_TRY(fp8q_forward_open(c->fw, c->model, o->n_threads, o->kernel, max_tokens,
                                fp8q_longest_sample(c->inputs), err));
     FP8Q_TRY(open_collector(c, max_tokens, err));

@@ -61,6 +61,8 @@ static void add_bytes(struct fp8q_compare_sums *sums, uint64_t rows, uint64_t co
         &tensor, &channel, &block, &block, &tensor, &channel, &block, &tensor, &channel, &block};
 
     for (unsigned row = 0; row < FP8Q_CMP_ROWS; row++) {
+        /* Two INT4 values share a byte; a scale counts with the four bytes of a float in every
+         * row.  */
         uint64_t scales[2], row_bytes = row < FP8Q_CMP_INT4_TENSOR ? cols : fp8q_ceil_div(cols, 2);
 
         fp8q_grid_shape(*grids[row], rows, cols, scales);
@@ -82,6 +84,7 @@ static bool is_layer_weight(void *ctx, const struct fp8q_tensor *t)
     if (!fp8q_ends_with(t->name, FP8Q_WEIGHT_ENDING))
         return false;
 
+    /* A whole component followed by a number: "sub_layers.0" and "layers.norm" are none.  */
     for (const char *at = t->name; (at = strstr(at, "layers.")); at++)
         if ((at == t->name || at[-1] == '.') && at[7] >= '0' && at[7] <= '9')
             return true;
@@ -125,6 +128,7 @@ static int choose_named(struct compare_run *run, struct fp8q_error *err)
                 "tensor \"%s\": expected a 2-D float weight, found %s with %u dimensions",
                 fp8q_show(&shown, t->name), fp8q_dtype_name(t->dtype), t->ndim);
 
+        /* Twice in the list would be twice in the sums.  */
         for (size_t j = 0; j < run->n_tensors; j++)
             if (run->tensors[j] == t)
                 return fp8q_fail(err, FP8Q_E_ARG, "tensor-twice", "tensor \"%s\" is given twice",
@@ -157,6 +161,8 @@ static int choose(struct compare_run *run, struct fp8q_error *err)
     run->result->selection = o->take ? "weights that quantize takes" : "weights of layers";
     choose_by(run, o->take ? o->take : is_layer_weight, o->take_ctx);
 
+    /* No numbered layers at all: any matrix is better than nothing, unless the caller has a
+     * rule.  */
     if (run->n_tensors == 0 && !o->take) {
         run->result->selection = "2-D float tensors";
         choose_by(run, is_any, NULL);
@@ -193,6 +199,7 @@ static int read_stripe(struct compare_run *run, unsigned worker, const struct st
     *stripe_out = (struct fp8q_stripe){.src = scratch->src, .n_rows = task->n_rows, .n_cols = cols};
     fp8q_float_of(t->dtype, &stripe_out->from);
 
+    /* Workers finish in any order; each reports the sum of all at its own end.  */
     uint64_t done = atomic_fetch_add(&run->bytes_done, bytes) + bytes;
     fp8q_watch_report(run->options->watch, "compare", done, run->bytes_total, FP8Q_UNIT_BYTES);
     return FP8Q_OK;
@@ -225,6 +232,8 @@ static int error_task(void *ctx, unsigned worker, uint64_t index, struct fp8q_er
     struct compare_run *run = ctx;
     struct stripe_task *task = &run->tasks[index];
     struct fp8q_stripe stripe;
+
+    /* Read once more: a worker has room for one stripe, not for its share of the batch.  */
     FP8Q_TRY(read_stripe(run, worker, task, &stripe, err));
     fp8q_compare_stripe(run->options->kernel, &stripe, task->tensor_amax, &run->scratch[worker],
                         &task->sums);
@@ -251,6 +260,7 @@ static int find_group(struct fp8q_compare *result, const char *tensor,
     size_t len;
     const char *name = group_name(tensor, &len);
 
+    /* A network has some dozen kinds of linears: no table is needed to find one.  */
     for (size_t i = 0; i < result->n_groups; i++) {
         *group_out = &result->groups[i];
         if (strlen((*group_out)->name) == len && memcmp((*group_out)->name, name, len) == 0)
@@ -298,6 +308,7 @@ static size_t tensor_end(const struct compare_run *run, size_t first)
 
 static void share_amax(struct compare_run *run)
 {
+    /* Tasks of a tensor stand side by side, and no tensor is split between batches.  */
     for (size_t first = 0, end; first < run->n_tasks; first = end) {
         float amax = 0;
 
@@ -317,6 +328,8 @@ static int fold_batch(struct compare_run *run, struct fp8q_error *err)
         struct fp8q_compare_sums *group = NULL;
 
         end = tensor_end(run, first);
+        /* In the order of stripes, whoever worked on them: sums of doubles depend on their
+         * order.  */
         for (size_t i = first; i < end; i++) {
             sums.w2 += run->tasks[i].sums.w2;
             for (unsigned j = 0; j < FP8Q_CMP_ROWS; j++)
@@ -332,6 +345,7 @@ static int fold_batch(struct compare_run *run, struct fp8q_error *err)
 
 static int add_tasks(struct compare_run *run, const struct fp8q_tensor *t, struct fp8q_error *err)
 {
+    /* Shards are opened when they are needed; fp8q_compare() closes them at its end.  */
     if (run->fds[t->shard] < 0)
         FP8Q_TRY(fp8q_open_read(run->ckpt->shards[t->shard].path, NULL, &run->fds[t->shard], err));
 
@@ -369,6 +383,7 @@ static int run_batches(struct compare_run *run, struct fp8q_error *err)
 static int start(struct compare_run *run, struct fp8q_error *err)
 {
     FP8Q_TRY(choose(run, err));
+    /* Every tensor is read in both rounds, hence the 2.  */
     for (size_t i = 0; i < run->n_tensors; i++)
         run->bytes_total += 2 * run->tensors[i]->size_bytes;
 
@@ -416,6 +431,7 @@ int fp8q_compare(const struct fp8q_ckpt *ckpt, const struct fp8q_compare_options
     free(run.tasks);
     free(run.tensors);
 
+    /* Of a checkpoint that changed meanwhile the figures are of two states: none are given.  */
     if (status == FP8Q_OK)
         status = fp8q_ckpt_unchanged(ckpt, err);
     if (status != FP8Q_OK)

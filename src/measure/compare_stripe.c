@@ -19,6 +19,7 @@ int fp8q_compare_scratch_fit(struct fp8q_compare_scratch *scratch, uint64_t n_ro
     if (!fp8q_mul_u64(n_rows, n_cols, &bytes) || !fp8q_mul_u64(bytes, elem_bytes, &bytes))
         return fp8q_fail_nomem(err);
 
+    /* Old contents are of no use, so nothing is copied; a capacity of 0 notes a failure.  */
     if (bytes > scratch->src_cap) {
         free(scratch->src);
         scratch->src = fp8q_array(bytes, 1);
@@ -52,6 +53,7 @@ void fp8q_compare_scratch_reset(struct fp8q_compare_scratch *scratch)
 
 static float int_scale(float amax, float max)
 {
+    /* Zeros come out right with any scale but 0, by which nothing can be divided.  */
     if (amax == 0.0f)
         return 1.0f;
     return fmaxf(amax / max, FP8Q_MIN_SCALE);
@@ -96,8 +98,11 @@ static void span_errors(struct stripe_run *run, enum fp8q_compare_row fp8, const
                         const float *x, size_t n, float amax)
 {
     fp8_errors(run, fp8, src, n, fp8q_scale(amax, FP8Q_SCALE_F32));
+    /* Power-of-two scales exist for blocks only.  */
     if (fp8 == FP8Q_CMP_FP8_BLOCK)
         fp8_errors(run, FP8Q_CMP_FP8_UE8M0, src, n, fp8q_scale(amax, FP8Q_SCALE_UE8M0));
+
+    /* FP8 rows are 0 to 2 here, and integer rows stand in the same order of granularities.  */
     int_errors(x, n, int_scale(amax, 127), 127, run->sums[FP8Q_CMP_INT8_TENSOR + fp8].d2);
     int_errors(x, n, int_scale(amax, 7), 7, run->sums[FP8Q_CMP_INT4_TENSOR + fp8].d2);
 }
@@ -118,6 +123,7 @@ static void row_errors(struct stripe_run *run, const unsigned char *src, unsigne
 
     run->kernel->to_f32[from](x, src, n);
 
+    /* FP8 kernels take the source's own bits, integers the same numbers as F32.  */
     span_errors(run, FP8Q_CMP_FP8_TENSOR, src, x, n, tensor_amax);
     span_errors(run, FP8Q_CMP_FP8_CHANNEL, src, x, n,
                 amax_value(from, run->kernel->amax_bits[from](src, n)));
@@ -140,6 +146,7 @@ void fp8q_compare_stripe(const struct fp8q_kernel *kernel, const struct fp8q_str
         row_errors(&run, (const unsigned char *)stripe->src + r * stripe->n_cols * elem_bytes,
                    elem_bytes, tensor_amax);
 
+    /* Each FP8 row has seen every weight once: w2 of any of them is that of the stripe.  */
     sums_out->w2 = fp8q_error_total(run.sums[FP8Q_CMP_FP8_TENSOR].w2);
     for (unsigned i = 0; i < FP8Q_CMP_ROWS; i++)
         sums_out->d2[i] = fp8q_error_total(run.sums[i].d2);

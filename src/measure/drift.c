@@ -95,6 +95,8 @@ static double log2_ratio(double a, double b)
         return 0;
     if (a > 0 && b > 0)
         return log2(a / b);
+
+    /* From or to silence: infinite, which is beyond any limit.  */
     return a > b ? (double)INFINITY : (double)-INFINITY;
 }
 
@@ -132,6 +134,7 @@ static double stay_on_top(const double *a, const double *b, uint64_t n, double *
 
 static double top_overlap(const double *a, const double *b, uint64_t n, double *work)
 {
+    /* Both ways: a new outlier is on top of the new file alone, one that is gone of the old.  */
     return fmin(stay_on_top(a, b, n, work), stay_on_top(b, a, n, work));
 }
 
@@ -139,6 +142,7 @@ static double channel_change(const double *a, double n_a, const double *b, doubl
 {
     double total = sum_of(a, n) / n_a, sum = 0;
 
+    /* Weighted by the old energy: ratios of channels near zero are noise.  */
     for (uint64_t i = 0; i < n; i++)
         if (a[i] > 0 && b[i] > 0)
             sum += a[i] / n_a * fabs(0.5 * log2((b[i] / n_b) / (a[i] / n_a)));
@@ -154,6 +158,7 @@ static double hist_shift(const int64_t *a, const int64_t *b)
         sum_a += (double)a[i];
         sum_b += (double)b[i];
     }
+    /* Files of different length are compared by shares; of no tiles there are none.  */
     if (sum_a == 0 || sum_b == 0)
         return (double)NAN;
 
@@ -175,6 +180,7 @@ static int compare_energy(const struct fp8q_drift_pair *pair, const struct fp8q_
 
     FP8Q_TRY(channel_sums(pair->before, a, FP8Q_CALIB_SUMSQ, x, err));
     FP8Q_TRY(channel_sums(pair->after, b, FP8Q_CALIB_SUMSQ, y, err));
+    /* Sums of squares by token; half of the log2 is that of the root.  */
     out->rms = 0.5 * log2_ratio(sum_of(y, n) / n_b, sum_of(x, n) / n_a);
     out->overlap = top_overlap(x, y, n, work);
     out->channels = channel_change(x, n_a, y, n_b, n);
@@ -194,6 +200,7 @@ static int compare_site(const struct fp8q_drift_pair *pair, const struct fp8q_ca
     const struct fp8q_calib_site *b = fp8q_calib_find(pair->after, a->name);
     const double none = (double)NAN;
 
+    /* check_pair() has seen that the other file has this site, as wide.  */
     *out = (struct fp8q_drift_site){
         .name = a->name, .absmax = none, .hist = none, .codes_changed = none};
     double *work = fp8q_array(3 * a->width, sizeof(*work));
@@ -220,6 +227,7 @@ static double mix_change(const struct fp8q_calib_site *a, const struct fp8q_cali
     double max = 0, n_a = tokens(a), n_b = tokens(b);
 
     for (uint32_t g = 0; g < FP8Q_MODALITIES; g++) {
+        /* A file has only as many groups as it met; the others had no tokens.  */
         double share_a = g < a->n_groups ? (double)a->count[g] / n_a : 0;
         double share_b = g < b->n_groups ? (double)b->count[g] / n_b : 0;
         max = fmax(max, fabs(share_a - share_b));
@@ -276,6 +284,7 @@ static int compare_sites(const struct fp8q_drift_pair *pair, struct fp8q_drift *
     const struct fp8q_drift_limits *limits = &pair->options->limits;
 
     d->n_sites = pair->before->n_sites;
+    /* Known only once weights are rounded again, which needs the checkpoint.  */
     d->codes_changed = (double)NAN;
     d->sites = fp8q_array(d->n_sites, sizeof(*d->sites));
     if (!d->sites)
@@ -300,6 +309,7 @@ static int run(const struct fp8q_drift_pair *pair, struct fp8q_drift *d, struct 
     if (!kernel)
         return fp8q_fail(err, FP8Q_E_ARG, "kernel", "kernel \"%s\" is unknown or not usable here",
                          o->kernel);
+    /* The cheap refusals first: to round all weights again takes long.  */
     FP8Q_TRY(check_limits(&o->limits, err));
     FP8Q_TRY(check_pair(pair->before, pair->after, err));
     FP8Q_TRY(compare_sites(pair, d, err));

@@ -46,6 +46,7 @@ static size_t area_layout(uint8_t *at, uint64_t n_cols, struct area *area_out)
     size_t scratch = aligned(fp8q_gptq_scratch());
     float *floats = (float *)(void *)(at + scratch);
 
+    /* Without @area_out the size alone is asked for, and @at is NULL.  */
     if (area_out) {
         area_out->scratch = at;
         area_out->values = floats;
@@ -84,6 +85,8 @@ static int codes_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
     FP8Q_TRY(fp8q_weights_read(w, job->kernel, row, n_rows, a.raw, a.values, err));
     FP8Q_TRY(block_scales(job, &a, n_rows, err));
 
+    /* Both fit where the source was read: a value is one byte there, not four.  Scales come from
+     * the weights alone, so the two roundings share them.  */
     uint8_t *before = (uint8_t *)a.raw, *after = before + FP8Q_BLOCK * n_cols;
     struct fp8q_gptq_stripe stripe = {.hessian = job->before,
                                       .kernel = job->kernel,
@@ -97,6 +100,7 @@ static int codes_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
     stripe.hessian = job->after;
     FP8Q_TRY(fp8q_gptq_encode(&stripe, after, err));
 
+    /* A stripe has its own counter: no worker waits for another.  */
     for (uint64_t i = 0; i < n_rows * n_cols; i++)
         job->changed[task] += before[i] != after[i];
     return FP8Q_OK;
@@ -128,6 +132,7 @@ static int tensor_codes(struct codes_job *job, const struct fp8q_ckpt *ckpt, con
 
     int status = run_tensor(job, &weights, changed, err);
     *total += weights.tensor->n_elems;
+    /* The job lives on: the next tensor of the site has another size.  */
     free(job->areas);
     free(job->changed);
     job->areas = NULL;
@@ -145,6 +150,7 @@ static int all_tensors(struct codes_job *job, const struct fp8q_ckpt *ckpt, uint
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
         struct fp8q_name name;
         const struct fp8q_tensor *t = &ckpt->tensors[i];
+        /* The width as well: the Hessians are of so many channels.  */
         if (t->ndim == 2 && t->shape[1] == width && fp8q_ends_with(t->name, FP8Q_WEIGHT_ENDING) &&
             strcmp(fp8q_calib_site_of(t->name, &name), out->name) == 0)
             FP8Q_TRY(tensor_codes(job, ckpt, t->name, &changed, &total, err));
@@ -192,6 +198,7 @@ int fp8q_drift_codes(const struct fp8q_drift_pair *pair, const struct fp8q_kerne
         struct fp8q_drift_site *s = &d->sites[i];
         FP8Q_TRY(site_codes(&job, pair, s, err));
 
+        /* By number of values, so that a small linear counts for little.  */
         if (!isnan(s->codes_changed)) {
             changed += s->codes_changed * (double)s->n_codes;
             total += (double)s->n_codes;

@@ -76,11 +76,14 @@ static int choose_branches(struct run *r, const struct fp8q_model *source,
     r->branches[0] = (struct fp8q_branch){.model = source, .acts = o->acts};
     r->n_branches = 1;
 
+    /* Always branch 1: the errors of layers, samples and modalities are taken from there.  */
     add_branch(r, FP8Q_EVAL_OUTPUT,
                (struct fp8q_branch){
                    .model = output, .acts = o->acts, .round = o->round, .round_fmt = o->round_fmt});
 
     if (o->decompose) {
+        /* Each half of the damage alone: the source's weights with rounded inputs, and the output's
+         * weights with inputs in F32.  */
         add_branch(r, FP8Q_EVAL_ACTIVATIONS,
                    (struct fp8q_branch){.model = source, .acts = o->acts, .acts_like = output});
         add_branch(r, FP8Q_EVAL_WEIGHTS, (struct fp8q_branch){.model = output});
@@ -106,6 +109,7 @@ static int allocate(struct run *r, const struct fp8q_model *m, struct fp8q_error
 {
     bool ok = true;
 
+    /* Hidden states are those of one group; of a token only its score is kept to the end.  */
     for (unsigned b = 0; b < r->n_branches; b++) {
         r->h[b] = fp8q_array((uint64_t)r->max_tokens * m->hidden, sizeof(float));
         r->scores[b] = fp8q_array(r->n_scored, sizeof(**r->scores));
@@ -124,6 +128,7 @@ static int allocate(struct run *r, const struct fp8q_model *m, struct fp8q_error
 static int set_up(struct run *r, const struct fp8q_model *source, const struct fp8q_model *output,
                   struct fp8q_error *err)
 {
+    /* All sizes below are the source's, so the two have to be of one network.  */
     FP8Q_TRY(fp8q_model_same(source, output, err));
     FP8Q_TRY(fp8q_inputs_check(r->inputs, source, err));
     FP8Q_TRY(choose_branches(r, source, output, err));
@@ -166,6 +171,7 @@ static void add_layer_error(struct run *r, const struct fp8q_group *g, uint32_t 
 
         for (size_t i = 0; i < hidden; i++)
             diff += (double)(a[i] - b[i]) * (double)(a[i] - b[i]);
+        /* Sums now, the root and the ratio in collect(): groups then add up.  */
         r->layer_diff[layer] += diff;
         r->layer_ref[layer] += r->fw.gemm->dot(a, a, hidden);
     }
@@ -287,6 +293,7 @@ static int open_results(const struct run *r, struct fp8q_eval *e, struct fp8q_er
     e->n_samples = r->inputs->n_samples;
     e->n_layers = output->n_layers;
     e->n_tokens = r->inputs->n_tokens;
+    /* Evidence in which nothing was quantized is to be seen as such.  */
     for (size_t i = 0; i < output->n_slots; i++)
         e->n_quantized += output->scaling[i] != FP8Q_SCALING_NONE;
 
@@ -314,6 +321,7 @@ static int collect(const struct run *r, struct fp8q_eval *e, struct fp8q_error *
 {
     FP8Q_TRY(open_results(r, e, err));
     add_means(r, e);
+    /* Relative to what the source has in that layer, whose scale differs from layer to layer.  */
     for (uint32_t i = 0; i < e->n_layers; i++)
         e->layer_error[i] = r->layer_ref[i] > 0 ? sqrt(r->layer_diff[i] / r->layer_ref[i]) : 0;
 
@@ -399,6 +407,7 @@ void fp8q_eval_json(const struct fp8q_eval *eval, struct fp8q_jsonw *w)
     fp8q_jsonw_uint(w, "quantized_linears", eval->n_quantized);
 
     fp8q_jsonw_open(w, "rows", '{');
+    /* The output's own row stands at the top; the others were run only if asked for.  */
     for (int i = FP8Q_EVAL_ACTIVATIONS; i < FP8Q_EVAL_N_ROWS; i++) {
         if (eval->rows[i].tokens == 0)
             continue;

@@ -19,6 +19,7 @@ int fp8q_groups_run(const struct fp8q_model *model, const struct fp8q_model *oth
 {
     for (size_t i = 0, n; i < inputs->n_samples; i += n) {
         struct fp8q_group group;
+        /* At least one sample, however long: the loop goes on.  */
         n = fp8q_group_size(inputs, i, max_tokens);
         FP8Q_TRY(fp8q_group_open(&group, model, inputs->samples + i, n, err));
 

@@ -19,6 +19,7 @@ double fp8q_ratio_se(const double *x, const double *n, size_t count)
         sum_n += n[i];
         units += n[i] > 0;
     }
+    /* Tokens of one sample are not independent; a single one tells nothing of the spread.  */
     if (units < 2)
         return NAN;
 
@@ -85,10 +86,12 @@ static void kld_figures(double *klds, size_t n, struct fp8q_eval_figures *f)
 {
     double squares = 0;
 
+    /* As if tokens were independent: shown beside the error by sample, and usually too small.  */
     for (size_t i = 0; i < n; i++)
         squares += (klds[i] - f->kld) * (klds[i] - f->kld);
     f->kld_se_by_token = n > 1 ? sqrt(squares / (double)(n - 1) / (double)n) : NAN;
 
+    /* The mean is done: from here on the order of tokens is of no use.  */
     qsort(klds, n, sizeof(*klds), compare_doubles);
     f->kld_median = quantile(klds, n, 0.5);
     f->kld_p99 = quantile(klds, n, 0.99);
@@ -108,6 +111,7 @@ static void add_up(const struct fp8q_scores *s, double *by, double *klds,
         klds[i] = s->output[i].kld;
     }
 
+    /* Sums by sample first, since the samples are the units of every error.  */
     f->kld = sum_of(sums.kld, m) / (double)n;
     f->kld_se = fp8q_ratio_se(sums.kld, sums.tokens, m);
     kld_figures(klds, n, f);

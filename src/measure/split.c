@@ -18,6 +18,7 @@
 
 static double cost_of_byte(const struct fp8q_sweep_unit *u)
 {
+    /* A unit of tiny weights may save nothing, hence the 1.  */
     return u->kld / ((double)u->bytes_saved + 1);
 }
 
@@ -59,6 +60,7 @@ static int measure_split(const struct fp8q_sweep_job *job, size_t n_kept, double
     bool *flags = fp8q_array((uint64_t)job->model->n_layers * FP8Q_N_LINEARS, sizeof(*flags));
     if (!flags)
         return fp8q_fail_nomem(err);
+    /* Flags begin as false, which is "keep".  */
     for (size_t i = n_kept; i < s->n_units; i++)
         fp8q_sweep_flags(&s->units[s->order[i]], flags);
 
@@ -96,6 +98,7 @@ static size_t choose(const struct fp8q_sweep *s, double budget, double correctio
         if (kld * correction <= budget)
             return n;
     }
+    /* Everything kept is the source itself, whose KLD is 0.  */
     return s->n_units;
 }
 
@@ -109,6 +112,7 @@ static int choose_by_kld(const struct fp8q_sweep_job *job, struct fp8q_error *er
     for (size_t from = 0;;) {
         s->n_kept = choose(s, budget, correction, from);
         fp8q_sweep_split(s, s->n_kept, &s->chosen_bytes, &s->chosen_predicted);
+        /* Nothing kept is "all", which was measured before any budget was looked at.  */
         if (s->n_kept == 0)
             s->chosen_kld = s->all_kld;
         else
@@ -134,6 +138,7 @@ static int choose_by_bytes(const struct fp8q_sweep_job *job, struct fp8q_error *
         double kld;
 
         fp8q_sweep_split(s, n, &bytes, &kld);
+        /* Sizes only grow with @n: what comes after does not fit either.  */
         if (bytes > job->options->budget_bytes)
             break;
         s->n_kept = n;
@@ -141,6 +146,8 @@ static int choose_by_bytes(const struct fp8q_sweep_job *job, struct fp8q_error *
 
     fp8q_sweep_split(s, s->n_kept, &s->chosen_bytes, &s->chosen_predicted);
     s->met = s->chosen_bytes <= job->options->budget_bytes;
+
+    /* With nothing kept the KLD stays that of "all", set by fp8q_split_choose().  */
     return s->n_kept ? measure_split(job, s->n_kept, &s->chosen_kld, NULL, err) : FP8Q_OK;
 }
 
@@ -180,6 +187,7 @@ static void each_kept(const struct fp8q_sweep *s, const struct fp8q_model *model
             for (int i = 0; i < FP8Q_N_LINEARS; i++) {
                 struct fp8q_name name;
                 enum fp8q_linear linear = (enum fp8q_linear)i;
+                /* Parts of a fused weight are one module on disk, named once.  */
                 if (unit->linears >> i & 1 && !fp8q_linear_is_rest(model, linear))
                     each(ctx, fp8q_linear_name(model, layer, linear, "", &name));
             }

@@ -60,6 +60,7 @@ static uint64_t bytes_saved(const struct fp8q_model *m, uint32_t layer, uint8_t 
     for (int i = 0; i < FP8Q_N_LINEARS; i++) {
         struct fp8q_name name;
         uint64_t shape[2], scales;
+        /* A fused weight is one tensor, counted with its first part.  */
         if (!(linears >> i & 1) || fp8q_linear_is_rest(m, (enum fp8q_linear)i))
             continue;
 
@@ -120,6 +121,7 @@ static void add_units(struct fp8q_sweep *s, const struct fp8q_model *m,
 static int list_units(struct fp8q_sweep *s, const struct fp8q_model *m,
                       const struct fp8q_sweep_options *o, struct fp8q_error *err)
 {
+    /* One for each site of each layer is the most that any grouping gives.  */
     s->units = fp8q_array((uint64_t)m->n_layers * FP8Q_N_SITES, sizeof(*s->units));
     if (!s->units)
         return fp8q_fail_nomem(err);
@@ -199,6 +201,7 @@ static int open_run(struct run *r, struct fp8q_error *err)
     r->max_tokens = fp8q_group_tokens(m, in, (m->n_layers + BATCH) / 2 + 1, bytes);
     r->n_flags = (size_t)m->n_layers * FP8Q_N_LINEARS;
 
+    /* The source pass, and then each unit from its first layer on.  */
     r->work_total = in->n_tokens * m->n_layers;
     for (size_t i = 0; i < r->job.sweep->n_units; i++)
         r->work_total += in->n_tokens * (m->n_layers - r->job.sweep->units[i].first_layer);
@@ -256,6 +259,7 @@ static int run_unit(struct run *r, const struct fp8q_group *g, const struct fp8q
                                  .round = r->flags[slot],
                                  .round_fmt = r->job.options->fmt};
 
+    /* The slot still has the flags of the batch before.  */
     memset(r->flags[slot], 0, r->n_flags * sizeof(bool));
     fp8q_sweep_flags(u, r->flags[slot]);
 
@@ -286,6 +290,8 @@ static int run_batch(struct run *r, const struct fp8q_group *g, size_t first_sam
     size_t size = g->n_tokens * (size_t)m->hidden, n = 0;
     struct fp8q_branch branches[1 + BATCH] = {{.model = m}};
 
+    /* These branches are for the head, which no unit rounds: all use the source's norm and
+     * logits.  */
     for (unsigned i = 0; i < n_units; i++) {
         branches[1 + i].model = m;
         FP8Q_TRY(run_unit(r, g, &r->job.sweep->units[first_unit + i], i, err));
@@ -315,12 +321,15 @@ static int run_group(void *ctx, const struct fp8q_group *g, size_t first_sample,
 
     FP8Q_TRY(fp8q_forward_embed(&r->fw, &source, g, r->states, err));
     for (uint32_t layer = 0; layer < r->job.model->n_layers; layer++) {
+        /* A layer works in place, and the state before it is where later units start: hence a
+         * copy.  */
         float *next = r->states + (layer + 1) * size;
         memcpy(next, next - size, size * sizeof(float));
         FP8Q_TRY(fp8q_forward_layer(&r->fw, &source, g, layer, next, err));
         progress(r, g->n_tokens);
     }
 
+    /* The same positions are scored for every unit, so they are counted once.  */
     for (size_t i = 0; i < g->n_samples; i++)
         for (size_t t = 0; t < g->samples[i].n_tokens; t++)
             r->tokens[first_sample + i] += fp8q_sample_scored(&g->samples[i], t);
@@ -339,6 +348,7 @@ static int add_up(struct run *r, struct fp8q_error *err)
     size_t n_samples = r->job.inputs->n_samples;
     double tokens = 0;
 
+    /* Samples in their order, whatever groups they ran in.  */
     for (size_t i = 0; i < n_samples; i++)
         tokens += r->tokens[i];
     if (!(tokens > 0))
