@@ -77,7 +77,6 @@ static int check_same(const struct fp8q_shard *shard, const struct stat *now,
     if (now->st_size == then->st_size && now->st_dev == then->st_dev &&
         now->st_ino == then->st_ino && now->st_mtim.tv_sec == then->st_mtim.tv_sec &&
         now->st_mtim.tv_nsec == then->st_mtim.tv_nsec)
-
         return FP8Q_OK;
     return fp8q_fail(err, FP8Q_E_IO, "source-changed", "%s: changed since its header was read",
                      fp8q_show(&shown, shard->path));
@@ -87,6 +86,7 @@ int fp8q_shard_unchanged(const struct fp8q_shard *shard, int fd, struct fp8q_err
 {
     struct stat st;
 
+    /* By the descriptor: it says which file is being read, whatever its name stands for by now.  */
     FP8Q_TRY(fp8q_fstat(fd, &st, shard->path, err));
     return check_same(shard, &st, err);
 }
@@ -97,6 +97,7 @@ int fp8q_shard_in_place(const struct fp8q_shard *shard, struct fp8q_error *err)
     struct stat st;
     bool there;
 
+    /* By the name: an open descriptor would not notice that another file took its place.  */
     FP8Q_TRY(fp8q_stat(shard->path, &st, &there, err));
     if (!there)
         return fp8q_fail(err, FP8Q_E_IO, "source-changed", "%s: is gone",

@@ -56,6 +56,7 @@ int fp8q_files_acquire(struct fp8q_files *files, uint32_t shard, int *fd_out,
     struct fp8q_open_shard *s = &files->shards[shard];
     int status = FP8Q_OK;
 
+    /* Opened under the lock: of several workers one opens, and the others wait for its descriptor.  */
     pthread_mutex_lock(&files->lock);
     if (s->fd < 0) {
         status = fp8q_open_read(files->ckpt->shards[shard].path, NULL, &s->fd, err);
@@ -85,6 +86,8 @@ int fp8q_files_release(struct fp8q_files *files, uint32_t shard, struct fp8q_err
     if (!last || s->fd < 0) /* no task had to open it */
         return FP8Q_OK;
 
+    /* Nobody else is left, so no lock.  Checked again, as a file may have been written to while it
+     * was read.  */
     FP8Q_TRY(fp8q_shard_unchanged(&files->ckpt->shards[shard], s->fd, err));
     fp8q_files_passed(files, shard, 0); /* 0: to the end of the file */
     return fp8q_close(&s->fd, files->ckpt->shards[shard].path, err);

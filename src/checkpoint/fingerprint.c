@@ -67,6 +67,7 @@ static int read_piece(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
     FP8Q_TRY(fp8q_files_acquire(&job->files, shard, &fd, err));
     FP8Q_TRY(fp8q_pread(fd, buffer, (size_t)p->size, p->tensor->offset + p->offset,
                         job->ckpt->shards[shard].path, err));
+    /* The last release of a shard closes it, so not before the read.  */
     FP8Q_TRY(fp8q_files_release(&job->files, shard, err));
     p->crc = fp8q_crc32(0, buffer, (size_t)p->size);
 
@@ -79,6 +80,7 @@ static uint32_t join_pieces(const struct fp8q_ckpt *ckpt, const struct piece *p)
 {
     uint32_t crc = 0;
 
+    /* In the order of names: how the tensors are spread over shards makes no difference.  */
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
         const struct fp8q_tensor *t = &ckpt->tensors[i];
         uint32_t data = 0;

@@ -85,6 +85,7 @@ static int read_index(struct fp8q_opening *o)
     if (!path)
         return fp8q_fail_nomem(o->err);
 
+    /* Only for the message about missing shards: it hints that the index is stale.  */
     ckpt->has_index = true;
     o->has_single = dir_has(o, FP8Q_SINGLE_NAME);
     int status = read_and_parse_index(o, path);
@@ -108,6 +109,7 @@ static int read_index(struct fp8q_opening *o)
 /* M of a name that ends in "-N-of-M.safetensors", 0 for any other.  */
 static unsigned long parts_in_name(const char *name)
 {
+    /* Callers have seen the ending, so the difference cannot wrap.  */
     size_t len = strlen(name) - strlen(FP8Q_WEIGHTS_ENDING), i = len;
 
     while (i > 0 && name[i - 1] >= '0' && name[i - 1] <= '9')
@@ -147,7 +149,6 @@ static int fail_no_file(const struct fp8q_opening *o, size_t n_found, const char
     for (size_t i = 0; i < o->n_names; i++) {
         if (fp8q_ends_with(o->names[i], ".bin") || fp8q_ends_with(o->names[i], ".gguf") ||
             fp8q_ends_with(o->names[i], ".pth") || fp8q_ends_with(o->names[i], ".pt"))
-
             return fp8q_fail(o->err, FP8Q_E_IO, "no-safetensors",
                              "%s: no .safetensors file; %s is in a format that is not read",
                              dir.text, fp8q_show(&name, o->names[i]));
@@ -194,6 +195,7 @@ static int read_headers(struct fp8q_opening *o)
     struct fp8q_ckpt *ckpt = o->ckpt;
 
     for (size_t i = 0; i < ckpt->n_shards; i++) {
+        /* Many headers on a slow network disk take a while: the caller may stop between two.  */
         FP8Q_TRY(fp8q_watch_check(o->watch, o->err));
         FP8Q_TRY(read_header(&ckpt->shards[i], o->err));
         ckpt->n_tensors += ckpt->shards[i].header.n_tensors;
@@ -305,6 +307,8 @@ static void read_block_size(struct fp8q_ckpt *ckpt)
 {
     static const char *const keys[] = {"weight_block_size", "block_structure"};
 
+    /* At any depth, as configs differ in where they keep it; the second key is
+     * compressed-tensors'.  */
     for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
         for (const struct fp8q_json *list = NULL;
              (list = fp8q_json_find(ckpt->config, keys[i], list));) {
@@ -325,6 +329,7 @@ static int read_config_at(struct fp8q_opening *o, const char *path)
     struct fp8q_shown shown;
 
     FP8Q_TRY(fp8q_read_file(path, FP8Q_MOST_CONFIG, &ckpt->config_text, &ckpt->config_len, o->err));
+    /* Python's json writes NaN and Infinity into configs.  */
     FP8Q_TRY(fp8q_json_parse(ckpt->config_text, ckpt->config_len, FP8Q_JSON_PYTHON, path,
                              &ckpt->config, o->err));
     if (!fp8q_json_is_object(ckpt->config))
@@ -336,6 +341,7 @@ static int read_config_at(struct fp8q_opening *o, const char *path)
 
 static int read_config(struct fp8q_opening *o)
 {
+    /* Weights alone are a checkpoint too; what a config would say is then unknown.  */
     if (!dir_has(o, FP8Q_CONFIG_NAME))
         return FP8Q_OK;
 
@@ -388,6 +394,7 @@ static int add_sidecar(struct fp8q_opening *o, const char *name)
     size_t stem = fp8q_stem_len(name, FP8Q_WEIGHTS_ENDING);
     bool there;
 
+    /* A sidecar that was named itself is opened alone.  */
     if (!stem || fp8q_is_scales_file(name))
         return set_shards(o, &name, 1);
 
@@ -419,6 +426,7 @@ static int drop_foreign_sidecar(struct fp8q_opening *o)
         if (strcmp(sidecar->header.metadata[i].key, FP8Q_SIDECAR_VERSION_KEY) == 0)
             return FP8Q_OK;
 
+    /* Dropped before the table is built, so that no tensor points into it.  */
     int status = fp8q_warn(o->warnings, o->err, "foreign-scales",
                            "%s is not read: it is no scale sidecar of fp8q",
                            fp8q_show(&name, sidecar->name));
@@ -451,6 +459,7 @@ static int open_file(struct fp8q_opening *o)
     FP8Q_TRY(drop_foreign_sidecar(o));
     FP8Q_TRY(build_table(o));
 
+    /* In a directory the index decides between two of one name; here nothing does.  */
     for (size_t i = 1; i < o->ckpt->n_tensors; i++)
         if (strcmp(o->ckpt->tensors[i - 1].name, o->ckpt->tensors[i].name) == 0)
             return fp8q_fail(o->err, FP8Q_E_FORMAT, "dup-tensor",
@@ -484,6 +493,7 @@ int fp8q_ckpt_open_watched(const char *path, const struct fp8q_watch *watch,
     if (status == FP8Q_OK)
         status = is_dir ? open_dir(&o) : open_file(&o);
 
+    /* Needed only to open: the names that the checkpoint keeps were moved out of the list.  */
     fp8q_index_reset(&o.index);
     fp8q_names_free(o.names, o.n_names);
 

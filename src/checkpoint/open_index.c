@@ -40,6 +40,7 @@ static int fail_missing(const struct fp8q_opening *o, size_t first)
         if (fp8q_stat(ckpt->shards[i].path, &st, &there, NULL) != FP8Q_OK || there)
             continue;
 
+        /* Five in all: hundreds would bury the advice.  */
         if (++n_missing <= 5)
             fp8q_text_printf(&others, ", %s", fp8q_show(&other, ckpt->shards[i].name));
     }
@@ -55,6 +56,7 @@ static int fail_missing(const struct fp8q_opening *o, size_t first)
         others.len ? others.data + 2 : "",
         o->has_single ? "; model.safetensors is there, the index may be stale" : "");
 
+    /* The status of a missing file, but an id that tells it from a mistyped path.  */
     if (o->err)
         snprintf(o->err->id, sizeof(o->err->id), "shard-missing");
     fp8q_text_reset(&others);
@@ -93,11 +95,13 @@ static int merge_aliases(struct fp8q_opening *o, struct file_id *ids, uint32_t *
     /* Neighbours in the order of device and inode are names of one file.  */
     qsort(ids, ckpt->n_shards, sizeof(*ids), compare_file_ids);
 
+    /* Sorted by number last, so the first of several names has the lowest.  */
     for (size_t i = 0; i < ckpt->n_shards; i++) {
         size_t first =
             i > 0 && same_file(&ids[i], &ids[i - 1]) ? new_number[ids[i - 1].shard] : ids[i].shard;
         new_number[ids[i].shard] = (uint32_t)first;
     }
+
     for (size_t i = 0; i < ckpt->n_shards; i++) {
         if (new_number[i] == i) {
             ckpt->shards[n_kept] = ckpt->shards[i];
@@ -268,6 +272,7 @@ int fp8q_ckpt_match_index(struct fp8q_opening *o)
         const struct fp8q_tensor *same = &ckpt->tensors[i];
         const struct fp8q_index_entry *entry = NULL;
 
+        /* The table is sorted by name, so equal ones are neighbours.  */
         for (count = 1; i + count < ckpt->n_tensors; count++) {
             if (strcmp(same->name, same[count].name) != 0)
                 break;
@@ -286,9 +291,11 @@ int fp8q_ckpt_match_index(struct fp8q_opening *o)
         struct fp8q_tensor chosen;
         FP8Q_TRY(choose(o, same, count, entry, &found, &chosen));
         found.carried_bytes += chosen.size_bytes;
+        /* In place: one is kept of each name, so writing never overtakes reading.  */
         ckpt->tensors[n_kept++] = chosen;
     }
 
+    /* What is left of the index sorts behind every tensor.  */
     if (next < index->n_entries)
         return fail_not_in_shard(o, &index->entries[next], NULL);
     ckpt->n_tensors = n_kept;

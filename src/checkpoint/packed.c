@@ -54,6 +54,7 @@ static const struct fp8q_tensor *find_ending(const struct fp8q_ckpt *ckpt, const
 static const struct fp8q_tensor *find_blocks(const struct fp8q_ckpt *ckpt)
 {
     for (size_t i = 0; i < ckpt->n_tensors; i++)
+        /* As in gpt-oss: "..._blocks" of bytes beside "..._scales".  */
         if (ckpt->tensors[i].dtype == FP8Q_U8 && fp8q_stem_len(ckpt->tensors[i].name, "_blocks"))
             return &ckpt->tensors[i];
     return NULL;
@@ -61,6 +62,7 @@ static const struct fp8q_tensor *find_blocks(const struct fp8q_ckpt *ckpt)
 
 static bool is_integer(enum fp8q_dtype dtype)
 {
+    /* Floats of less than a byte count as well: they are packed just the same.  */
     return dtype == FP8Q_I8 || dtype == FP8Q_U8 || dtype == FP8Q_I32 || dtype == FP8Q_U32 ||
            dtype == FP8Q_F4 || dtype == FP8Q_F6_E2M3 || dtype == FP8Q_F6_E3M2;
 }
@@ -98,6 +100,7 @@ const char *fp8q_packed_format(const struct fp8q_ckpt *ckpt, const char **tensor
     const char *method = fp8q_json_string(fp8q_json_get(q, "quant_method"), "");
 
     *tensor_out = NULL;
+    /* Names first, as they tell the formats apart; the two general signs come after them.  */
     for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++) {
         const struct fp8q_tensor *t = find_ending(ckpt, formats[i].ending);
         bool said = formats[i].method && strcmp(method, formats[i].method) == 0;

@@ -58,6 +58,7 @@ void fp8q_reading_close(struct fp8q_reading *reading)
 static struct place *find_place(struct fp8q_reading *r, const struct fp8q_shard *shard)
 {
     struct place *best = NULL;
+
     for (size_t i = 0; i < PLACES; i++) {
         struct place *p = &r->places[i];
         if (p->shard == shard)
@@ -73,6 +74,8 @@ static int acquire(struct fp8q_reading *r, const struct fp8q_shard *shard, struc
                    struct fp8q_error *err)
 {
     int status = FP8Q_OK;
+
+    /* Opened under the lock, so that no other thread takes the place before it has its file.  */
     pthread_mutex_lock(&r->lock);
     struct place *p = find_place(r, shard);
     if (p && p->shard != shard) {
@@ -80,6 +83,8 @@ static int acquire(struct fp8q_reading *r, const struct fp8q_shard *shard, struc
         status = fp8q_open_read(shard->path, NULL, &p->fd, err);
         p->shard = status == FP8Q_OK ? shard : NULL;
     }
+
+    /* A reader from here on: nobody closes the place before release().  */
     if (p && status == FP8Q_OK) {
         p->readers++;
         p->used = ++r->clock;
@@ -123,6 +128,8 @@ int fp8q_ckpt_read(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *tenso
     const struct fp8q_shard *shard = &ckpt->shards[tensor->shard];
     uint64_t at = tensor->offset + offset;
     struct fp8q_shown shown;
+
+    /* Beyond the end lie the bytes of the next tensor, which would be taken for this one's.  */
     if (offset > tensor->size_bytes || len > tensor->size_bytes - offset)
         return fp8q_fail(err, FP8Q_E_ARG, "range", "tensor \"%s\" has %" PRIu64 " bytes only",
                          fp8q_show(&shown, tensor->name), tensor->size_bytes);
@@ -133,6 +140,7 @@ int fp8q_ckpt_read(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *tenso
     if (!place)
         return read_alone(shard, at, buf, len, err);
 
+    /* Without the lock: pread() has no position that threads would share.  */
     int status = read_checked(shard, place->fd, at, buf, len, err);
     release(ckpt->reading, place, status != FP8Q_OK);
     return status;

@@ -27,6 +27,7 @@ static size_t stem_of_part(const char *weight)
 
     while (at > 0 && weight[at - 1] >= '0' && weight[at - 1] <= '9')
         at--;
+
     static const char part[] = ".shard_";
     size_t len = sizeof(part) - 1;
     return at < end && at > len && memcmp(weight + at - len, part, len) == 0 ? at - len : 0;
@@ -83,6 +84,7 @@ int fp8q_find_scales(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *wei
     if (!found && part)
         found =
             fp8q_ckpt_find_joined(ckpt, weight->name, part, FP8Q_WEIGHT_ENDING FP8Q_SCALE_ENDING);
+    /* A second one is looked for only to refuse it: nobody can tell which of the two is stale.  */
     *scales_out = found;
     if (!found)
         return fp8q_fail(err, FP8Q_E_FORMAT, "scale-missing",
@@ -115,6 +117,7 @@ static bool read_grid(const struct fp8q_tensor *weight, const struct fp8q_tensor
     uint64_t rows = weight->shape[weight->ndim - 2];
 
     *grid_out = (struct grid){1, 1, false};
+    /* [], [1] and [1, 1] all mean one scale for everything.  */
     if (scales->n_elems == 1)
         return true;
 
@@ -122,6 +125,7 @@ static bool read_grid(const struct fp8q_tensor *weight, const struct fp8q_tensor
         if (ndim == 0 || shape[0] != n_matrices)
             return false;
         grid_out->stacked = true;
+        /* [E] and [E, 1, 1]: one scale for each matrix.  */
         if (scales->n_elems == n_matrices)
             return true;
         shape++;
@@ -199,12 +203,14 @@ int fp8q_find_layout(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *wei
         return fail_shape(ckpt, weight, scales, err);
     l->grid_rows = grid.rows;
     l->grid_cols = grid.cols;
+    /* Zero where all matrices of a stack share the scales.  */
     l->matrix_scales = grid.stacked ? grid.rows * grid.cols : 0;
 
     bool one = grid.rows == 1 && grid.cols == 1, said = ckpt->block_rows != 0;
     uint64_t rows = said ? ckpt->block_rows : FP8Q_BLOCK;
     uint64_t cols = said ? ckpt->block_cols : FP8Q_BLOCK;
 
+    /* Blocks go first: of a small matrix a grid of 1 x 1 is one block.  A scalar is no grid.  */
     l->scaling = FP8Q_SCALING_BLOCK;
     if ((!one || scales->ndim > 1) && try_blocks(l, &grid, rows, cols))
         return FP8Q_OK;

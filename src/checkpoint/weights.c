@@ -82,6 +82,7 @@ static int read_scales(struct fp8q_weights *w, struct fp8q_error *err)
     FP8Q_TRY(fp8q_find_layout(w->ckpt, w->tensor, w->scale_from, &w->layout, err));
     w->scaling = w->layout.scaling;
 
+    /* Made once: by this table rare formats are decoded and overflow is looked for.  */
     for (unsigned code = 0; code < 256; code++)
         w->values[code] = fp8_value(w->tensor->dtype, (uint8_t)code);
 
@@ -96,6 +97,8 @@ static int read_scales(struct fp8q_weights *w, struct fp8q_error *err)
 
     for (uint64_t i = 0; i < n; i++) {
         float scale = w->scales[i];
+        /* Written so that NaN fails.  Zero may be right, depending on the values under it, which
+         * check_zero_scale() sees.  */
         if (!(scale >= 0) || isinf(scale))
             return fp8q_fail(
                 err, FP8Q_E_FORMAT, "scale-value",
@@ -118,6 +121,8 @@ static int open_tensor(struct fp8q_weights *w, struct fp8q_error *err)
                          "tensor \"%s\": expected a matrix, found %u dimensions",
                          fp8q_show(&shown, t->name), t->ndim);
 
+    /* Stacked matrices are taken as one of all their rows.  The header's check of sizes, from the
+     * left, has shown that the product does not wrap.  */
     w->n_cols = t->shape[t->ndim - 1];
     w->matrix_rows = t->shape[t->ndim - 2];
     w->n_rows = t->ndim == 3 ? t->shape[0] * t->shape[1] : t->shape[0];
@@ -308,6 +313,7 @@ int fp8q_store_floats(const float *values, size_t n, enum fp8q_dtype to, char *o
     for (size_t i = 0; i < n; i++) {
         uint16_t bits =
             to == FP8Q_F16 ? fp8q_f16_from_f32(values[i]) : fp8q_bf16_from_f32(values[i]);
+        /* BF16 keeps an infinity that was one before; in F16 it is refused with the rest.  */
         if ((bits & 0x7FFF) == infinity && (to == FP8Q_F16 || isfinite(values[i])))
             return fp8q_fail(err, FP8Q_E_UNSUPPORTED,
                              to == FP8Q_F16 ? "f16-overflow" : "bf16-overflow",
