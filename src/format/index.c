@@ -15,6 +15,8 @@
 
 const char *fp8q_index_bad_name(const char *name)
 {
+    /* A part as long as Linux file systems take; a path a quarter of PATH_MAX, which leaves room
+     * for the directory before it.  */
     enum { LONGEST_PATH = 1024, LONGEST_PART = 255 };
 
     size_t len = strlen(name);
@@ -30,6 +32,7 @@ const char *fp8q_index_bad_name(const char *name)
         unsigned char c = (unsigned char)name[i];
         if (c < 0x20 || c == 0x7F)
             return "a name with control characters";
+        /* Elsewhere these separate or name drives, and the path would mean another file.  */
         if (c == '\\' || c == ':')
             return "a name with a backslash or colon";
     }
@@ -47,7 +50,6 @@ const char *fp8q_index_bad_name(const char *name)
     size_t stem = fp8q_stem_len(name, FP8Q_WEIGHTS_ENDING);
     if (stem == 0 || name[stem - 1] == '/')
         return "no .safetensors file";
-
     return NULL;
 }
 
@@ -69,10 +71,8 @@ static bool simplify(char *name)
             memmove(to, from, step);
             to += step;
         }
-
         from += step;
     }
-
     *to = '\0';
     return changed;
 }
@@ -109,6 +109,7 @@ static int read_weight_map(struct reader *r)
     while ((more = fp8q_lex_member(lex, &first, &key)) > 0) {
         FP8Q_TRY(fp8q_grow(&index->entries, index->n_entries, &r->cap_entries,
                            sizeof(*index->entries), lex->err));
+        /* Names for now: shards get numbers once all names are known.  */
         FP8Q_TRY(fp8q_grow(&r->shard_of, index->n_entries, &r->cap_shard_of, sizeof(*r->shard_of),
                            lex->err));
 
@@ -128,6 +129,7 @@ static int read_weight_map(struct reader *r)
                                  "unsafe shard name \"%s\" for tensor \"%s\": it is %s",
                                  fp8q_show(&shard, file), fp8q_show(&tensor, name), bad);
 
+        /* Two spellings of one path would count as two shards.  */
         if (simplify(file))
             index->respelled = file;
         index->entries[index->n_entries].tensor = name;
@@ -158,7 +160,6 @@ static int read_metadata(struct reader *r)
         }
         FP8Q_TRY(fp8q_lex_value(&r->lex, 2, false));
     }
-
     return more;
 }
 
@@ -173,6 +174,7 @@ static int read_text(struct reader *r)
         return fp8q_lex_unexpected(&r->lex, r->lex.pos, "an object");
 
     while ((more = fp8q_lex_member(&r->lex, &first, &key)) > 0) {
+        /* No key stands here twice: the gate has refused that.  */
         if (fp8q_lex_is(&r->lex, key, "weight_map")) {
             has_map = true;
             FP8Q_TRY(read_weight_map(r));
@@ -254,6 +256,8 @@ static int read_index(struct reader *r, size_t len)
 
     FP8Q_TRY(read_text(r));
     FP8Q_TRY(number_shards(r));
+    /* Last, since shards were numbered by the places of entries.  In the order of the table of
+     * tensors, so that one pass compares them.  */
     qsort(index->entries, index->n_entries, sizeof(*index->entries), compare_entries);
     return FP8Q_OK;
 }

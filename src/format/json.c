@@ -43,6 +43,7 @@ int fp8q_json_check(const char *text, size_t len, unsigned flags, const char *wh
                          "%s: is a Git LFS pointer; run \"git lfs pull\"", fp8q_show(&shown, what));
 
     FP8Q_TRY(fp8q_lex_utf8(&lex));
+    /* No key twice in one object: readers differ in which of the two they take.  */
     FP8Q_TRY(fp8q_lex_value(&lex, 0, true));
     return fp8q_lex_end(&lex);
 }
@@ -62,6 +63,7 @@ static const struct fp8q_json *wrap(const cJSON *value)
 /* End of the string whose opening quote is at @i.  */
 static size_t string_end(const char *text, size_t i)
 {
+    /* A checked string ends, so nothing else needs to stop the search.  */
     for (i++; text[i] != '"'; i++) {
         if (text[i] == '\\')
             i++;
@@ -93,6 +95,7 @@ static void copy_for_cjson(const char *text, size_t len, struct fp8q_text *out)
             continue;
         }
 
+        /* Outside of strings a checked text has these letters only where a constant begins.  */
         if (text[i] == 'N' || text[i] == 'I' || (text[i] == '-' && text[i + 1] == 'I')) {
             end += constant_len(text[i]);
             fp8q_text_add(out, text + plain, i - plain);
@@ -113,6 +116,7 @@ static void copy_for_cjson(const char *text, size_t len, struct fp8q_text *out)
         if (end - i >= CJSON_NUMBER) {
             struct fp8q_text digits = {0};
             fp8q_text_add(&digits, text + i, end - i);
+            /* The caller has entered the C locale: a point is a point.  */
             double value = digits.failed ? 0 : strtod(digits.data, NULL);
             out->failed |= digits.failed;
             fp8q_text_reset(&digits);
@@ -123,10 +127,8 @@ static void copy_for_cjson(const char *text, size_t len, struct fp8q_text *out)
                 fp8q_text_puts(out, "null");
             plain = end;
         }
-
         i = end;
     }
-
     fp8q_text_add(out, text + plain, len - plain);
 }
 
@@ -137,6 +139,7 @@ int fp8q_json_parse(const char *text, size_t len, unsigned flags, const char *wh
 
     *json_out = NULL;
     FP8Q_TRY(fp8q_json_check(text, len, flags, what, err));
+
     /* cJSON looks for the decimal point of the locale.  */
     locale_t before = fp8q_c_locale_enter();
     copy_for_cjson(text, len, &copy);
@@ -247,7 +250,6 @@ size_t fp8q_json_count(const struct fp8q_json *value)
 
     for (value = fp8q_json_first(value); value; value = fp8q_json_next(value))
         count++;
-
     return count;
 }
 
@@ -283,9 +285,9 @@ bool fp8q_json_uint(const struct fp8q_json *value, uint64_t *out)
 {
     double number = fp8q_json_number(value, -1.0);
 
+    /* From 2^53 on a double no longer tells neighbouring integers apart.  */
     if (number < 0 || number >= 9007199254740992.0 || number > floor(number))
         return false;
-
     *out = (uint64_t)number;
     return true;
 }

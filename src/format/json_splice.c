@@ -45,7 +45,6 @@ static bool last_line(const char *text, size_t begin, size_t end, struct fp8q_te
         fp8q_text_add(out, text + i, end - i);
         return true;
     }
-
     return false;
 }
 
@@ -121,7 +120,6 @@ static void add_value(const struct style *style, const char *value, struct fp8q_
         } else if (i > 0 && value[i - 1] == ',') {
             fp8q_text_add(out, style->gap.data, style->gap.len);
         }
-
         i += 1 + spaces;
     }
 }
@@ -137,7 +135,6 @@ static int find_cut(struct fp8q_lex lex, const char *const *parts, size_t n_part
     int more = 0;
 
     *begin_out = *end_out = 0;
-
     (void)fp8q_lex_take(&lex, '{');
     last_end = lex.pos; /* of the member before, or of the brace */
 
@@ -192,6 +189,7 @@ static int remove_path(struct fp8q_text *doc, const char *path, bool nested, str
 
     size_t begin, end;
     int status = find_cut(open_lex(doc->data, doc->len, "", err), parts, n_parts, &begin, &end);
+    /* Only now: the parts point into it.  */
     free(copy);
 
     if (status == FP8Q_OK && end > begin) {

@@ -23,7 +23,6 @@ static void begin_value(struct fp8q_jsonw *w, const char *key)
 {
     if (w->after_value)
         fp8q_text_puts(&w->text, w->indent ? "," : ", ");
-
     if (w->depth > 0)
         new_line(w);
 
@@ -31,7 +30,6 @@ static void begin_value(struct fp8q_jsonw *w, const char *key)
         fp8q_text_json_string(&w->text, key, strlen(key));
         fp8q_text_puts(&w->text, ": ");
     }
-
     w->after_value = true;
 }
 
@@ -72,7 +70,7 @@ void fp8q_jsonw_number(struct fp8q_jsonw *w, const char *key, double value)
     char digits[40];
 
     begin_value(w, key);
-
+    /* JSON has no NaN and no infinities.  */
     if (!isfinite(value)) {
         fp8q_text_puts(&w->text, "null");
         return;
@@ -84,7 +82,6 @@ void fp8q_jsonw_number(struct fp8q_jsonw *w, const char *key, double value)
         if (fp8q_number_parse(digits, NULL) == value)
             break;
     }
-
     fp8q_text_puts(&w->text, digits);
 }
 

@@ -86,9 +86,9 @@ const char *fp8q_lex_found(struct fp8q_lex *lex, struct fp8q_shown *buf)
     if (fp8q_lex_peek(lex) < 0)
         return "the end of the text";
 
+    /* Enough to recognise the value by; it may be megabytes long.  */
     while (n < 40 && lex->pos + n < lex->len && !strchr(",]}\t\r\n ", lex->text[lex->pos + n]))
         n++;
-
     return fp8q_show_n(buf, lex->text + lex->pos, n ? n : 1);
 }
 
@@ -114,7 +114,6 @@ int fp8q_lex_utf8(struct fp8q_lex *lex)
         if (n == 0)
             return fp8q_lex_fail(lex, i, "utf8", "invalid UTF-8 (byte 0x%02x)",
                                  (unsigned char)lex->text[i]);
-
         i += n;
     }
     return FP8Q_OK;
@@ -178,7 +177,6 @@ static int32_t escaped_unit(const struct fp8q_lex *lex, size_t pos)
             return -1;
         unit = unit << 4 | digit;
     }
-
     return unit;
 }
 
@@ -227,6 +225,7 @@ int fp8q_lex_string(struct fp8q_lex *lex, struct fp8q_lex_str *str_out)
             if (n == 0)
                 return fp8q_lex_fail(lex, pos, "json",
                                      "this escape is invalid or half of a surrogate pair");
+            /* Decoded only when it is needed: most strings have no escape, and many are skipped.  */
             str.escaped = true;
             pos += n;
         } else {
@@ -287,7 +286,6 @@ size_t fp8q_lex_decode(const struct fp8q_lex *lex, struct fp8q_lex_str str, char
         memcpy(dst + used, bytes, n);
         used += n;
     }
-
     return used;
 }
 
@@ -304,7 +302,6 @@ bool fp8q_lex_is(const struct fp8q_lex *lex, struct fp8q_lex_str str, const char
         if (len - used < n || memcmp(literal + used, bytes, n) != 0)
             return false;
     }
-
     return used == len;
 }
 
@@ -347,7 +344,6 @@ static size_t number_end(const struct fp8q_lex *lex, size_t pos)
             return 0;
         pos = skip_digits(lex, pos);
     }
-
     return pos;
 }
 
@@ -360,6 +356,7 @@ enum fp8q_lex_number fp8q_lex_u64(struct fp8q_lex *lex, uint64_t *value_out)
 
     if (!is_digit(lex, pos))
         return FP8Q_LEX_NOT_U64;
+    /* Octal to some and decimal to others; no JSON number at all.  */
     if (lex->text[pos] == '0' && is_digit(lex, pos + 1))
         return FP8Q_LEX_NOT_U64;
 
@@ -404,12 +401,11 @@ static int next_in(struct fp8q_lex *lex, bool *first, char closer, const char *e
     bool was_first = *first;
 
     *first = false;
-
     if (fp8q_lex_take(lex, closer))
         return 0;
+    /* What follows a comma must be a value, so that a trailing comma fails there.  */
     if (was_first || fp8q_lex_take(lex, ','))
         return 1;
-
     return fp8q_lex_unexpected(lex, lex->pos, expected);
 }
 
@@ -440,6 +436,7 @@ static int check_unique(struct fp8q_lex *lex, struct key_stack *stack, size_t fr
     size_t count = stack->count - from, bytes = 0, used = 0;
     int status = FP8Q_OK;
 
+    /* The object has ended: its keys leave the stack, and stay readable until the next is pushed.  */
     stack->count = from;
     if (count < 2)
         return FP8Q_OK;
@@ -451,7 +448,6 @@ static int check_unique(struct fp8q_lex *lex, struct key_stack *stack, size_t fr
 
     struct fp8q_lex_name *names = fp8q_array(count, sizeof(*names));
     char *decoded = fp8q_array(bytes, 1);
-
     if (!names || !decoded) {
         status = fp8q_fail_nomem(lex->err);
         goto out;
@@ -549,20 +545,20 @@ int fp8q_lex_value(struct fp8q_lex *lex, unsigned depth, bool unique_keys)
     struct key_stack stack = {0};
     int status;
 
+    /* A list of open levels, no recursion: a text must not decide how deep the stack grows.  */
     do {
         struct fp8q_lex_str str = {0};
-
         int c = fp8q_lex_peek(lex);
         if (c == '{' || c == '[')
             status = open_level(lex, levels, &n_levels, depth, stack.count);
         else if (c == '"') {
             status = fp8q_lex_string(lex, &str);
-
-            /* A value has ended: the next one may lie on another level.  */
             if (status == FP8Q_OK)
                 status = refuse_nul(lex, &str);
         } else
             status = lex_word_or_number(lex);
+
+        /* A value or its bracket is read: the next one may lie on another level.  */
         if (status == FP8Q_OK)
             status = next_value(lex, levels, &n_levels, &stack, unique_keys);
     } while (status == FP8Q_OK && n_levels > 0);

@@ -77,7 +77,6 @@ bool fp8q_shape_count(const uint64_t *shape, uint32_t ndim, uint64_t *count_out)
         if (!fp8q_mul_u64(count, shape[i], &count))
             return false;
     }
-
     *count_out = count;
     return true;
 }
@@ -133,7 +132,6 @@ static int parse_metadata(struct parser *p)
         pair->key = keep_string(p, key, &pair->key_len);
         pair->value = keep_string(p, value, &pair->value_len);
     }
-
     return more;
 }
 
@@ -203,7 +201,6 @@ static int parse_shape(struct parser *p, struct fp8q_st_tensor *t)
         p->header->shape_arena[p->n_dims++] = size;
         t->ndim++;
     }
-
     return more;
 }
 
@@ -220,12 +217,10 @@ static int parse_offsets(struct parser *p, struct fp8q_st_tensor *t)
         more = fp8q_lex_item(&p->lex, &first);
         if (more < 0)
             return more;
-
         if (more == 0) {
             p->lex.pos--; /* show the bracket */
             return fail_field(p, t->name, "field", "data_offsets", "two integers");
         }
-
         FP8Q_TRY(parse_u64(p, t->name, i ? "data_offsets[1]" : "data_offsets[0]", ends[i]));
     }
 
@@ -259,6 +254,7 @@ static int parse_tensor(struct parser *p, struct fp8q_st_tensor *t)
             FP8Q_TRY(fp8q_lex_value(lex, 2, false));
             continue;
         }
+        /* Readers differ in which of two they take, and would see two tensors.  */
         if (seen[i])
             return fp8q_lex_fail(lex, key.begin, "dup-key", "tensor \"%s\": field %s twice",
                                  fp8q_show(&shown, t->name), fields[i].name);
@@ -290,12 +286,12 @@ static int parse_member(struct parser *p, struct fp8q_lex_str key)
         return parse_metadata(p);
     }
 
+    /* Kept first: every message about the entry names it.  */
     tensor.name = keep_string(p, key, &len);
     /* Names are C strings from here on.  */
     if (key.has_nul)
         return fp8q_lex_fail(&p->lex, key.begin, "nul-name", "tensor name with U+0000: \"%s\"",
                              fp8q_show_n(&shown, tensor.name, len));
-
     if (header->n_tensors == FP8Q_ST_MAX_TENSORS)
         return fp8q_lex_fail(&p->lex, key.begin, "header-too-large", "more than %u tensors",
                              FP8Q_ST_MAX_TENSORS);
@@ -303,6 +299,7 @@ static int parse_member(struct parser *p, struct fp8q_lex_str key)
     FP8Q_TRY(fp8q_grow(&header->tensors, header->n_tensors, &p->cap_tensors,
                        sizeof(*header->tensors), p->lex.err));
     FP8Q_TRY(parse_tensor(p, &tensor));
+    /* Counted only when whole: no half-read entry is ever in the table.  */
     header->tensors[header->n_tensors++] = tensor;
     return FP8Q_OK;
 }
@@ -361,6 +358,7 @@ static int check_names(const struct parser *p)
 
     if (!names)
         return fp8q_fail_nomem(p->lex.err);
+    /* Sorted by hash, so that it takes n log n whatever names a file has.  */
     for (size_t i = 0; i < header->n_tensors; i++) {
         const char *name = header->tensors[i].name;
         size_t len = strlen(name);
@@ -408,7 +406,6 @@ static int drop_repeated_metadata(struct parser *p)
         if (header->metadata[i].key)
             header->metadata[kept++] = header->metadata[i];
     }
-
     header->n_metadata = kept;
     free(keys);
     return FP8Q_OK;
@@ -440,6 +437,7 @@ static const char *show_shape(const struct fp8q_st_tensor *t, char *buf, size_t 
     size_t used = (size_t)snprintf(buf, cap, "[");
 
     for (uint32_t i = 0; i < t->ndim; i++) {
+        /* Room for a comma, the 20 digits of a size, and the dots that say there are more.  */
         if (cap - used < 32) {
             snprintf(buf + used, cap - used, ",...");
             used += 4;
@@ -457,6 +455,7 @@ static int check_extent(const struct parser *p, const struct fp8q_st_tensor *t, 
     char shape[200];
     const char *dtype = fp8q_dtype_name(t->dtype);
 
+    /* First, so that no difference below wraps.  */
     if (t->end < t->begin)
         return fail_tensor(p, t, "offset",
                            ": data_offsets [%" PRIu64 ",%" PRIu64 "] end before they begin",
@@ -532,6 +531,7 @@ static int parse_and_check(struct parser *p, uint64_t data_size)
     FP8Q_TRY(parse_text(p));
     FP8Q_TRY(drop_repeated_metadata(p));
     FP8Q_TRY(check_names(p));
+    /* The format promises no order of entries; the table is in the order of the payload.  */
     sort_by_offset(p->header);
     return check_layout(p, data_size);
 }

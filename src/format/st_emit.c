@@ -22,7 +22,6 @@ static void add_u64(struct fp8q_text *out, uint64_t value)
     do
         digits[--n] = (char)('0' + value % 10);
     while (value /= 10);
-
     fp8q_text_add(out, digits + n, sizeof(digits) - n);
 }
 
@@ -43,6 +42,7 @@ static int check_tensor(const struct fp8q_st_tensor *t, uint64_t expected, struc
     uint64_t count, bits;
     fp8q_show(&shown, t->name);
 
+    /* Read back, such a name would be no tensor, or no text.  */
     if (strcmp(t->name, "__metadata__") == 0 || !is_utf8(t->name, strlen(t->name)))
         return fp8q_fail(err, FP8Q_E_ARG, "bad-name", "tensor name \"%s\" cannot be written",
                          shown.text);
@@ -75,7 +75,6 @@ static int check_unique(struct fp8q_lex_name *names, size_t count, const char *k
             status = fp8q_fail(err, FP8Q_E_ARG, "dup-key", "%s \"%s\" twice", kind,
                                fp8q_show_n(&shown, names[i].bytes, names[i].len));
     }
-
     free(names);
     return status;
 }
@@ -138,6 +137,7 @@ static void add_tensor(struct fp8q_text *out, const struct fp8q_st_tensor *t)
 {
     fp8q_text_json_string(out, t->name, strlen(t->name));
 
+    /* The order of the official writer, which has no white space either.  */
     fp8q_text_puts(out, ":{\"dtype\":\"");
     fp8q_text_puts(out, fp8q_dtype_name(t->dtype));
     fp8q_text_puts(out, "\",\"shape\":[");

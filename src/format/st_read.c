@@ -107,6 +107,7 @@ static int check_length(const unsigned char *head, size_t n_head, uint64_t n, ui
 int fp8q_st_read(int fd, uint64_t file_size, const char *path, struct fp8q_st_header *header_out,
                  struct fp8q_error *err)
 {
+    /* Enough for every magic number, and for a whole Git LFS pointer of the usual size.  */
     unsigned char head[512];
     struct fp8q_shown shown;
     size_t n_head = file_size < sizeof(head) ? (size_t)file_size : sizeof(head);
@@ -133,6 +134,7 @@ int fp8q_st_read(int fd, uint64_t file_size, const char *path, struct fp8q_st_he
     if (status == FP8Q_OK)
         status = fp8q_st_parse(text, (size_t)n, file_size - 8 - n, path, header_out, err);
 
+    /* The table keeps copies of all that it needs.  */
     free(text);
     return status;
 }
