@@ -35,6 +35,8 @@ static int note_misreading(void *context, const struct fp8q_misreading *m)
     struct fp8q_shown shown;
     bool ours = l->report->ours && m->is_current;
 
+    /* An entry that is the module's own name is a fault whoever wrote it; one that merely reaches
+     * it is one only in an output of fp8q, for the engines of today.  */
     if (m->entry && (ours || strcmp(m->entry, module->name) == 0))
         fp8q_findings_add(&l->quantized, module->tensor, module->name,
                           "is F8_E4M3 and in the exclusion list by \"%.150s\" for %s",
@@ -49,6 +51,7 @@ static int note_misreading(void *context, const struct fp8q_misreading *m)
     else
         fp8q_findings_add(&l->readers, module->tensor, module->name,
                           "is not FP8, but no entry excludes it for %s", m->reader);
+
     return FP8Q_OK;
 }
 
@@ -61,11 +64,15 @@ static int check_modules(struct lists *l, const struct fp8q_json *q, struct fp8q
     int status = fp8q_exclusions_read(q, &exclusions, err);
     if (status == FP8Q_OK)
         status = fp8q_modules_of(ckpt, is_fp8, ckpt, &modules, err);
+
+    /* Each module is counted under the one question that it can fail, and under that of the
+     * readers.  */
     for (size_t i = 0; i < modules.count; i++) {
         struct fp8q_findings *f = modules.items[i].quantized ? &l->quantized : &l->listed;
         f->n_looked_at++;
         l->readers.n_looked_at++;
     }
+
     if (status == FP8Q_OK)
         status = fp8q_readers_ask(&exclusions, &modules, note_misreading, l, err);
 
@@ -99,12 +106,15 @@ static int check_lists(struct fp8q_report *report, const struct fp8q_json *q,
 static bool same_entry(const char *a, const char *b)
 {
     size_t n = strlen(b);
+
     return strncmp(a, b, n) == 0 && (a[n] == '\0' || strcmp(a + n, "$") == 0);
 }
 
 static bool same_lists(const struct fp8q_json *a, const struct fp8q_json *b)
 {
     const struct fp8q_json *x = fp8q_json_first(a), *y = fp8q_json_first(b);
+
+    /* The two defaults differ, so that entries that are no strings are never taken for equal.  */
     for (; x && y; x = fp8q_json_next(x), y = fp8q_json_next(y))
         if (!same_entry(fp8q_json_string(x, "1"), fp8q_json_string(y, "2")))
             return false;
@@ -115,12 +125,14 @@ static bool is_128(const struct fp8q_json *list)
 {
     uint64_t a = 0, b = 0;
     const struct fp8q_json *first = fp8q_json_first(list);
+
     return fp8q_json_count(list) == 2 && fp8q_json_uint(first, &a) &&
            fp8q_json_uint(fp8q_json_next(first), &b) && a == FP8Q_BLOCK && b == FP8Q_BLOCK;
 }
 
 static bool has_block_scales(const struct fp8q_ckpt *ckpt)
 {
+    /* One element is a scale of the whole tensor: it says nothing of blocks.  */
     for (size_t i = 0; i < ckpt->n_tensors; i++)
         if (fp8q_stem_len(ckpt->tensors[i].name, FP8Q_SCALE_INV_ENDING) &&
             ckpt->tensors[i].n_elems > 1)
@@ -135,6 +147,8 @@ static const struct fp8q_tensor *companion(const struct fp8q_ckpt *ckpt, const c
     const struct fp8q_tensor *found = NULL;
     for (size_t i = 0; i < fp8q_n_companions && !found; i++) {
         const struct fp8q_companion *c = &fp8q_companions[i];
+        /* A companion's ending takes the place of its owner's; without one it is appended to the
+         * name.  */
         size_t stem = *c->owner ? fp8q_stem_len(weight, c->owner) : strlen(weight);
         if (c->scales_weight == scales_weight && stem)
             found = fp8q_ckpt_find_joined(ckpt, weight, stem, c->ending);
@@ -150,6 +164,8 @@ static void check_static(const struct fp8q_ckpt *ckpt, struct fp8q_findings *f)
         const struct fp8q_tensor *t = &ckpt->tensors[i];
         if (t->dtype != FP8Q_F8_E4M3)
             continue;
+
+        /* Scales per row may have two dimensions as well, but then as many rows as the weight.  */
         const struct fp8q_tensor *scale = companion(ckpt, t->name, true);
         if (scale && scale->ndim >= 2 && scale->n_elems > 1 && scale->shape[0] != t->shape[0])
             fp8q_findings_add(f, i + 1, t->name,
@@ -165,6 +181,7 @@ static void check_fp8(const struct fp8q_report *report, const struct fp8q_json *
 {
     struct fp8q_shown shown;
     const char *scheme = fp8q_json_string(fp8q_json_get(q, "activation_scheme"), "");
+
     if (strcmp(scheme, "static") == 0)
         check_static(report->ckpt, f);
     else if (strcmp(scheme, "dynamic") != 0)
@@ -172,12 +189,18 @@ static void check_fp8(const struct fp8q_report *report, const struct fp8q_json *
                           "activation_scheme: expected \"dynamic\" or \"static\", found \"%.60s\"",
                           fp8q_show(&shown, scheme));
 
+    /* Optional, unlike the scheme: who leaves it out means e4m3.  */
     const char *fmt = fp8q_json_string(fp8q_json_get(q, "fmt"), "e4m3");
     if (strcmp(fmt, "e4m3") != 0)
         fp8q_findings_add(f, 0, place, "fmt: expected \"e4m3\", found \"%.60s\"",
                           fp8q_show(&shown, fmt));
+
+    /* Without block scales there is no block size to state.  */
     if (has_block_scales(report->ckpt) && !is_128(fp8q_json_get(q, "weight_block_size")))
         fp8q_findings_add(f, 0, place, "weight_block_size is not [128, 128]");
+
+    /* fp8q writes the list under both keys, for engines that read only one of them; other tools
+     * need not.  */
     if (report->ours &&
         !same_lists(fp8q_json_get(q, "modules_to_not_convert"), fp8q_json_get(q, "ignored_layers")))
         fp8q_findings_add(f, 0, place, "modules_to_not_convert and ignored_layers differ");
@@ -197,6 +220,8 @@ static const struct fp8q_json *check_object(const struct fp8q_report *report,
         fp8q_findings_add(f, 0, place, "there is no quant_method");
     } else if (strcmp(method, "fp8") == 0) {
         check_fp8(report, q, f);
+
+        /* Other tools write one of the two keys, or neither.  */
         const struct fp8q_json *list = fp8q_json_get(q, "ignored_layers");
         return list ? list : fp8q_json_get(q, "modules_to_not_convert");
     } else if (strcmp(method, "compressed-tensors") == 0) {
@@ -209,6 +234,7 @@ static const struct fp8q_json *check_object(const struct fp8q_report *report,
             "quant_method: expected \"fp8\" or \"compressed-tensors\", found \"%.60s\"",
             fp8q_show(&shown, method));
     }
+
     return NULL;
 }
 
@@ -220,8 +246,11 @@ static void find_others(const struct fp8q_json *object, bool top, struct fp8q_fi
         const char *key = fp8q_json_key(i);
         bool says = key && (strcmp(key, "quantization_config") == 0 ||
                             strcmp(key, "compression_config") == 0);
+
+        /* The one at the top was looked at already, with all that lies in it.  */
         if (top && key && strcmp(key, "quantization_config") == 0)
             continue;
+
         if (says && !fp8q_json_is_null(i))
             fp8q_findings_add(f, 1, FP8Q_CONFIG_NAME, "there is a second %s in a nested config",
                               key);
@@ -239,6 +268,7 @@ static int check_absent(struct fp8q_report *report, struct fp8q_error *err)
                               .status = had_none ? FP8Q_CHECK_WARN : FP8Q_CHECK_FAIL,
                               .limit = "a config.json, without which no engine loads",
                               .n_looked_at = 1};
+
     fp8q_findings_add(&f, 0, report->ckpt->path, "there is no config.json");
     return fp8q_report_add(report, &f, err);
 }
@@ -249,15 +279,20 @@ int fp8q_verify_config(struct fp8q_report *report, struct fp8q_error *err)
                               .status = FP8Q_CHECK_FAIL,
                               .limit = "quant_method fp8 or compressed-tensors, complete",
                               .n_looked_at = 1};
+
     if (!report->ckpt->is_dir)
         return FP8Q_OK; /* a file alone has no config */
     if (!report->ckpt->config)
         return check_absent(report, err);
 
     const struct fp8q_json *list = check_object(report, &f);
+    /* A second config elsewhere does not make the first one unreadable: it does not count here.  */
     bool is_wrong = f.n_found > 0;
     find_others(report->ckpt->config, true, &f);
     FP8Q_TRY(fp8q_report_add(report, &f, err));
+
+    /* Where nothing can be read, every module would be reported as not excluded: one cause, and it
+     * was said.  */
     if (is_wrong && !list)
         return FP8Q_OK;
     return check_lists(report, fp8q_json_get(report->ckpt->config, "quantization_config"), err);

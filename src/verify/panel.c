@@ -74,6 +74,7 @@ static void add_source_bytes(struct fp8q_stripe_found *found, const char *bytes,
 int fp8q_compare_kept(const struct fp8q_compare_job *job, struct fp8q_error *err)
 {
     struct fp8q_comparison *c = job->all;
+    /* A piece that is copied counts bytes as columns; its stripes are FP8Q_COPY_BYTES each.  */
     uint64_t start = (job->stripe - job->piece->first_stripe) * FP8Q_COPY_BYTES;
     uint64_t end = fp8q_min_u64(job->piece->n_cols, start + FP8Q_COPY_BYTES);
     struct fp8q_stripe_found *found = &c->stripes[job->stripe];
@@ -87,6 +88,8 @@ int fp8q_compare_kept(const struct fp8q_compare_job *job, struct fp8q_error *err
         add_source_bytes(found, a, n);
         if (memcmp(a, b, n) == 0)
             continue;
+
+        /* Only where it begins is said: of a tensor that was shifted nearly every byte differs.  */
         while (a[i] == b[i])
             i++;
         note(job, &c->kept, job->source->name, "differs from byte %llu on", at + i, 0);
@@ -102,6 +105,8 @@ static int read_rows(int fd, const char *path, void *out, const struct fp8q_tens
                      const struct panel *v, struct fp8q_error *err)
 {
     uint64_t size = fp8q_dtype_bits(t->dtype) / 8, n_cols = piece->n_cols;
+
+    /* Whole rows are one run of bytes in the file.  */
     if (v->n_cols == n_cols)
         return fp8q_pread(fd, out, (size_t)(n_rows * n_cols * size),
                           t->offset + row * n_cols * size, path, err);
@@ -120,6 +125,8 @@ static void check_scale(const struct fp8q_compare_job *job, const struct panel *
 {
     struct fp8q_comparison *c = job->all;
     float amax, stored = fp8q_weights_scale(&job->worker->output, row, col);
+
+    /* Where the source has infinities or NaN there is no scale to compare with.  */
     if (!fp8q_amax_value(v->from, amax_bits, &amax)) {
         note(job, &c->bound, output_name(job), "the source is not finite near [%llu, %llu]", row,
              col);
@@ -127,6 +134,7 @@ static void check_scale(const struct fp8q_compare_job *job, const struct panel *
     }
 
     float scale = fp8q_scale(amax, c->plan->options.scale_fmt);
+    /* As bits: a difference in the last place is one.  */
     if (memcmp(&scale, &stored, sizeof(scale)) != 0)
         note(job, &c->scales, c->plan->tensors[job->piece->scale].name,
              "scale of the block at [%llu, %llu] is not what the source gives", row, col);
@@ -144,6 +152,7 @@ static void check_values(const struct fp8q_compare_job *job, struct panel *v,
     const char *values = rows->values + at * v->value_size;
     float scale = fp8q_weights_scale(&job->worker->output, row, v->col + col);
 
+    /* What another tool or GPTQ rounded need not be the nearest value.  */
     if (c->same_rules && !gptq) {
         k->encode[v->from](v->again, values, n, scale);
         bool differs = memcmp(v->again, rows->codes + at, n) != 0;
@@ -154,6 +163,7 @@ static void check_values(const struct fp8q_compare_job *job, struct panel *v,
         v->other_codes |= differs;
     }
 
+    /* The sums are wanted for GPTQ too, though its elements are not held to the bound.  */
     size_t beyond = k->check[v->from](values, rows->codes + at, n, scale, c->factor, &v->sums);
     if (beyond && !gptq && !v->beyond)
         note(job, &c->bound, output_name(job), "row %llu near column %llu is beyond the bound", row,
@@ -166,6 +176,8 @@ static void raise_amax(const struct fp8q_compare_job *job, struct panel *v, cons
     struct fp8q_stripe chunk = {rows->values, v->from, rows->n, v->n_cols};
     uint32_t of_chunk[MOST_BLOCKS];
     fp8q_stripe_amax(job->all->options->kernel, &chunk, of_chunk);
+
+    /* A block spans all rows of the stripe, a chunk only some of them.  */
     for (uint64_t i = 0; i < fp8q_ceil_div(v->n_cols, FP8Q_BLOCK); i++)
         v->amax[i] = of_chunk[i] > v->amax[i] ? of_chunk[i] : v->amax[i];
 }
@@ -177,6 +189,7 @@ static void derive_values(const struct fp8q_compare_job *job, const struct panel
     const struct fp8q_weights *output = &job->worker->output;
     const struct fp8q_kernel *k = job->all->options->kernel;
     bool of_rows = output->scaling == FP8Q_SCALING_ROW;
+    /* Scales per row change with every row: no two of them share a call.  */
     uint32_t at_once = of_rows ? 1 : rows->n;
 
     for (uint64_t col = 0, n; col < v->n_cols; col += n) {
@@ -196,6 +209,7 @@ static bool is_derived(const struct fp8q_compare_job *job, struct panel *v, cons
 {
     const struct fp8q_weights *output = &job->worker->output;
     const struct fp8q_kernel *k = job->all->options->kernel;
+
     derive_values(job, v, rows);
     if (memcmp(v->again, rows->codes, (size_t)(rows->n * v->n_cols)) != 0)
         return false;
@@ -215,6 +229,7 @@ static void check_row_scales(const struct fp8q_compare_job *job, struct panel *v
                              const struct rows *rows)
 {
     const struct fp8q_kernel *k = job->all->options->kernel;
+
     for (uint32_t r = 0; r < rows->n; r++) {
         const char *row = rows->values + r * (size_t)v->n_cols * v->value_size;
         check_scale(job, v, rows->row + r, v->col, k->amax_bits[v->from](row, (size_t)v->n_cols));
@@ -225,9 +240,13 @@ static void check_rows(const struct fp8q_compare_job *job, struct panel *v, cons
 {
     struct fp8q_comparison *c = job->all;
     bool gptq = c->gptq[job->piece - c->plan->pieces];
+
+    /* The amax of a row is known only where the panel holds whole rows.  */
     if (c->same_rules && job->piece->scheme == FP8Q_SCHEME_CHANNEL &&
         v->n_cols == job->piece->n_cols)
         check_row_scales(job, v, rows);
+
+    /* The quick way: of a chunk that is equal no single element need be judged.  */
     if (c->same_rules && !gptq && is_derived(job, v, rows))
         return;
 
@@ -247,11 +266,13 @@ static void add_row_errors(const struct fp8q_compare_job *job, const struct pane
     const struct fp8q_kernel *k = job->all->options->kernel;
     const char *values = v->wide ? (const char *)v->wide : v->raw;
     float weight[FP8Q_BLOCK], value[FP8Q_BLOCK];
+
     k->to_f32[v->from](weight, values + at * v->value_size, n);
     k->decode[FP8Q_FLOAT_F32](value, v->codes + at, n, scale);
 
     for (size_t i = 0; i < n; i++) {
         double d = (double)weight[i] - (double)value[i];
+        /* Half a step of E4M3: 1/16 of a normal number, 2^-10 scales of a subnormal one.  */
         double bound = fmax(fabs((double)weight[i]) / 16, (double)scale * 0x1p-10);
         sums[0] += d * d;
         sums[1] += bound * bound;
@@ -266,9 +287,11 @@ static void check_block_bounds(const struct fp8q_compare_job *job, const struct 
         size_t n = (size_t)fp8q_min_u64(v->n_cols - col, FP8Q_BLOCK);
         float scale = fp8q_weights_scale(&job->worker->output, job->row, v->col + col);
         double sums[2] = {0, 0};
+
         for (uint32_t r = 0; r < job->n_rows; r++)
             add_row_errors(job, v, (size_t)(r * v->n_cols + col), n, scale, sums);
 
+        /* Put so that NaN is beyond the bound.  */
         if (!(sums[0] <= 4 * sums[1]))
             note(job, &job->all->block_bound, output_name(job),
                  "block at [%llu, %llu] is beyond its bound", job->row, v->col + col);
@@ -284,8 +307,11 @@ static int derive_gptq(const struct fp8q_compare_job *job, const struct panel *v
     uint64_t grid_cols = fp8q_ceil_div(v->n_cols, FP8Q_BLOCK);
     const float *scales = job->worker->output.scales + job->row / FP8Q_BLOCK * grid_cols;
     float *widened = (float *)(void *)v->rest;
+    /* 128 rows in F32 come first, whether or not they are needed.  */
     char *scratch = v->rest + FP8Q_BLOCK * v->n_cols * sizeof(float);
     const float *values = v->wide;
+
+    /* GPTQ takes F32: what was not decoded is widened.  */
     if (!values) {
         c->options->kernel->to_f32[v->from](widened, v->raw, n);
         values = widened;
@@ -296,6 +322,7 @@ static int derive_gptq(const struct fp8q_compare_job *job, const struct panel *v
     struct fp8q_gptq_stripe stripe = {hessian,     c->options->kernel, c->rounding.gemm, values,
                                       job->n_rows, v->n_cols,          scales,           scratch};
     int status = fp8q_gptq_encode(&stripe, v->again, err);
+    /* Given back before the status is looked at, so that a failure does not hold it.  */
     fp8q_rounding_release(&c->rounding, job->piece->source);
     FP8Q_TRY(status);
 
@@ -312,6 +339,9 @@ uint64_t fp8q_compare_memory(const struct fp8q_comparison *all)
 {
     uint64_t plain = (uint64_t)8 * CHUNK; /* what open_panel() and fp8q_compare_float() share out */
     uint64_t bytes = fp8q_max_u64(plain, all->plan->stripe_bytes) + 64;
+
+    /* For each element of a stripe at most 4 bytes raw, 4 decoded, 4 widened, and two FP8
+     * values.  */
     if (all->derives_gptq)
         bytes += fp8q_plan_widest_row(all->plan) * FP8Q_BLOCK * 14 + fp8q_gptq_scratch();
     return bytes;
@@ -331,17 +361,24 @@ static int open_panel(const struct fp8q_compare_job *job, struct panel *v, struc
     uint64_t per_column = FP8Q_BLOCK * ((uint64_t)in + 1 + (decodes ? 4 : 0));
     uint64_t n_cols = job->piece->n_cols, cells = CHUNK;
     struct fp8q_shown shown;
+
     v->stays = c->gptq[job->piece - c->plan->pieces];
     v->value_size = decodes ? 4 : in;
     v->n_cols = fp8q_min_u64(n_cols, MOST_COLS);
 
+    /* To round again takes whole rows: GPTQ carries the error of a column into those behind it.  */
     if (v->stays && c->derives_gptq && n_cols > MOST_COLS)
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "too-wide",
                          "tensor \"%s\": GPTQ ends before %llu columns",
                          fp8q_show(&shown, job->source->name), (unsigned long long)n_cols);
+
+    /* The bound of a block takes all its rows, but not all columns: as many as there is memory
+     * for.  */
     if (v->stays && !c->derives_gptq)
         v->n_cols =
             fp8q_min_u64(v->n_cols, c->plan->stripe_bytes / per_column / FP8Q_BLOCK * FP8Q_BLOCK);
+
+    /* What is judged at the end of the panel must still be there: all 128 rows of it.  */
     if (v->stays)
         cells = FP8Q_BLOCK * v->n_cols;
 
@@ -369,9 +406,13 @@ static int check_chunks(const struct fp8q_compare_job *job, struct panel *v, str
         char *raw = v->raw + cells * in;
         uint8_t *codes = v->codes + cells;
         struct rows rows = {.row = job->row + r, .n = n, .values = raw, .codes = codes};
+
+        /* A piece may begin in the middle of the source tensor, but is the whole of its output
+         * tensor.  */
         FP8Q_TRY(read_rows(job->src_fd, job->src_path, raw, job->source, p, p->first_row + rows.row,
                            n, v, err));
         FP8Q_TRY(read_rows(job->dst_fd, job->dst_path, codes, job->output, p, rows.row, n, v, err));
+
         if (v->wide) {
             float *wide = v->wide + cells;
             struct fp8q_tile tile = {p->first_row + rows.row, n, v->col, v->n_cols};
@@ -383,6 +424,9 @@ static int check_chunks(const struct fp8q_compare_job *job, struct panel *v, str
         if (c->same_rules && p->scheme == FP8Q_SCHEME_BLOCK)
             raise_amax(job, v, &rows);
         check_rows(job, v, &rows);
+
+        /* Parts of rows are no run of bytes: they are no part of a CRC-32 here, and payload.c reads
+         * them itself.  */
         if (whole_rows)
             add_source_bytes(&c->stripes[job->stripe], raw, (size_t)(n * v->n_cols * in));
         if (whole_rows)
@@ -395,9 +439,11 @@ static int check_chunks(const struct fp8q_compare_job *job, struct panel *v, str
 static int check_panel(const struct fp8q_compare_job *job, struct panel *v, struct fp8q_error *err)
 {
     struct fp8q_comparison *c = job->all;
+
     memset(v->amax, 0, sizeof(v->amax));
     FP8Q_TRY(check_chunks(job, v, err));
 
+    /* Only now was every row of each block seen.  */
     if (c->same_rules && job->piece->scheme == FP8Q_SCHEME_BLOCK)
         for (uint64_t col = 0; col < v->n_cols; col += FP8Q_BLOCK)
             check_scale(job, v, job->row, v->col + col, v->amax[col / FP8Q_BLOCK]);
@@ -414,11 +460,14 @@ int fp8q_compare_fp8(const struct fp8q_compare_job *job, struct fp8q_error *err)
     struct panel v = {.col = 0};
     FP8Q_TRY(open_panel(job, &v, err));
 
+    /* All panels are as wide as the first, but for the last.  */
     for (uint64_t width = v.n_cols; v.col < job->piece->n_cols; v.col += width) {
         v.n_cols = fp8q_min_u64(job->piece->n_cols - v.col, width);
         FP8Q_TRY(check_panel(job, &v, err));
     }
 
+    /* Each stripe has a place of its own: no lock is needed, and the sums do not depend on the
+     * threads.  */
     job->all->stripes[job->stripe].w2 = v.noise.w2 + fp8q_error_total(v.sums.w2);
     job->all->stripes[job->stripe].d2 = v.noise.d2 + fp8q_error_total(v.sums.d2);
     return FP8Q_OK;
@@ -433,6 +482,8 @@ int fp8q_compare_float(const struct fp8q_compare_job *job, struct fp8q_error *er
     enum fp8q_dtype to = job->output->dtype;
     unsigned out = fp8q_dtype_bits(to) / 8;
     struct panel v = {.col = 0};
+    /* At most 13 bytes for each of MOST_COLS elements: less than fp8q_compare_memory() gives at
+     * least.  */
     float *values = (float *)(void *)job->worker->memory;
     char *codes = (char *)(values + MOST_COLS), *again = codes + MOST_COLS;
     char *stored = again + (size_t)MOST_COLS * out;
@@ -444,20 +495,25 @@ int fp8q_compare_float(const struct fp8q_compare_job *job, struct fp8q_error *er
             n = job->n_rows - r < rows_at_once ? job->n_rows - r : rows_at_once;
             uint64_t row = job->row + r, from = p->first_row + row;
             size_t cells = (size_t)(n * v.n_cols);
+
             FP8Q_TRY(
                 read_rows(job->src_fd, job->src_path, codes, job->source, p, from, n, &v, err));
             FP8Q_TRY(
                 read_rows(job->dst_fd, job->dst_path, stored, job->output, p, row, n, &v, err));
+
             if (v.n_cols == p->n_cols)
                 add_source_bytes(&c->stripes[job->stripe], codes, cells);
+
             struct fp8q_tile tile = {from, n, v.col, v.n_cols};
             FP8Q_TRY(fp8q_weights_decode(&job->worker->source, c->options->kernel, &tile,
                                          (const uint8_t *)codes, FP8Q_FLOAT_F32, values, err));
             FP8Q_TRY(fp8q_store_floats(values, cells, to, again, job->source->name, err));
+
             if (memcmp(again, stored, cells * out) != 0)
                 note(job, &c->kept, job->source->name,
                      "differs in the rows from %llu, columns from %llu on", row, v.col);
         }
     }
+
     return FP8Q_OK;
 }

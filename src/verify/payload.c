@@ -68,9 +68,13 @@ static void check_scale_values(struct fp8q_payload *p, const struct fp8q_tensor 
     for (uint64_t i = 0; i < n; i++) {
         uint32_t bits;
         memcpy(&bits, &values[i], sizeof(bits));
+
+        /* The comparison refuses NaN, zero and what is negative; what is left is infinity.  */
         if (!(values[i] >= FP8Q_MIN_SCALE) || bits >= 0x7F800000)
             fp8q_findings_add(&p->scales, rank, of->name, "scale %llu is %g", (unsigned long long)i,
                               (double)values[i]);
+
+        /* A power of two has no bits in its fraction.  */
         if (p->ue8m0 && bits & 0x7FFFFF)
             fp8q_findings_add(&p->pow2, rank, of->name, "scale %llu is %.9g", (unsigned long long)i,
                               (double)values[i]);
@@ -86,6 +90,7 @@ static int check_broken_scales(struct fp8q_payload *p, const struct fp8q_tensor 
     static const char *const endings[] = {FP8Q_SCALE_INV_ENDING, FP8Q_SCALE_ENDING};
     const struct fp8q_tensor *s = NULL;
     struct fp8q_error found = {0};
+
     for (size_t k = 0; k < 2 && !s; k++)
         s = fp8q_ckpt_find_joined(p->report->ckpt, t->name, strlen(t->name), endings[k]);
     if (!s)
@@ -94,6 +99,7 @@ static int check_broken_scales(struct fp8q_payload *p, const struct fp8q_tensor 
     float *values = fp8q_array(s->n_elems, sizeof(*values));
     if (!values)
         return fp8q_fail_nomem(err);
+
     int status = fp8q_read_floats(p->report->ckpt, s, fp8q_kernel_select("scalar"), values, &found);
     if (status == FP8Q_OK)
         check_scale_values(p, s, values, s->n_elems, rank);
@@ -128,6 +134,7 @@ static bool max_fits(const struct fp8q_payload *p, unsigned max, float scale)
 static int check_blocks(struct fp8q_payload *p, struct worker *w, const struct item *item,
                         uint64_t row, struct fp8q_error *err)
 {
+    /* A worker takes the tasks of a tensor in a row, so its scales are seldom opened again.  */
     if (w->of != item) {
         fp8q_weights_reset(&w->weights);
         w->of = NULL;
@@ -138,6 +145,8 @@ static int check_blocks(struct fp8q_payload *p, struct worker *w, const struct i
     for (uint64_t col = 0; col < item->n_cols; col += FP8Q_BLOCK) {
         size_t n = (size_t)fp8q_min_u64(item->n_cols - col, FP8Q_BLOCK);
         float scale = fp8q_weights_scale(&w->weights, row, col);
+        /* The largest of the columns is that of the block; NaN has the highest code of all, so it
+         * shows here too.  */
         unsigned max;
         (void)p->options->kernel->scan_codes(w->column_max + col, n, &max);
         if (max != 0x7F && max_fits(p, max, scale))
@@ -165,9 +174,11 @@ static void check_nan(struct fp8q_payload *p, const struct item *item, uint64_t 
     if (p->options->kernel->scan_codes(codes, n, &max) == 0)
         return;
 
+    /* The kernel says how many there are, not where.  */
     size_t i = 0;
     while ((codes[i] & 0x7F) != 0x7F)
         i++;
+
     pthread_mutex_lock(&p->lock);
     fp8q_findings_add(&p->nan_codes, task, item->tensor->name, "FP8 value 0x%02X at element %llu",
                       codes[i], (unsigned long long)(at + i));
@@ -180,6 +191,7 @@ static void raise_column_max(uint8_t *restrict max, const uint8_t *restrict code
 {
     for (; n >= n_cols; n -= n_cols, codes += n_cols)
         for (size_t i = 0; i < n_cols; i++) {
+            /* Without the sign: the largest by magnitude.  */
             uint8_t code = codes[i] & 0x7F;
             max[i] = code > max[i] ? code : max[i];
         }
@@ -199,6 +211,8 @@ static int look(struct fp8q_payload *p, struct worker *w, const struct item *ite
                 uint64_t at, const uint8_t *bytes, size_t n, struct fp8q_error *err)
 {
     uint64_t start = (task - item->first_task) * item->bytes_per_task;
+
+    /* The first chunk begins a task anew, whatever became of the one in hand.  */
     if (at == 0) {
         w->task = task;
         w->seen = 0;
@@ -206,6 +220,8 @@ static int look(struct fp8q_payload *p, struct worker *w, const struct item *ite
         if (item->judged)
             memset(w->column_max, 0, (size_t)item->n_cols);
     }
+
+    /* A chunk was left out: the task stays undone until run_task() reads it whole.  */
     if (w->task != task || w->seen != at)
         return FP8Q_OK;
 
@@ -218,6 +234,8 @@ static int look(struct fp8q_payload *p, struct worker *w, const struct item *ite
 
     if (w->seen < task_bytes(item, task))
         return FP8Q_OK;
+
+    /* One worker saw all of this task, so its places need no lock.  */
     p->crc[task] = w->crc;
     p->looked_at[task] = true;
     return item->judged ? check_blocks(p, w, item, start / item->n_cols, err) : FP8Q_OK;
@@ -230,6 +248,8 @@ int fp8q_payload_look(struct fp8q_payload *p, unsigned worker, const struct fp8q
     uint64_t task = item->first_task + offset / item->bytes_per_task;
     uint64_t at = offset % item->bytes_per_task;
     bool whole_rows = !item->stripes || (at % item->n_cols == 0 && n % item->n_cols == 0);
+
+    /* What does not fit a task is not wrong: its bytes are read again later.  */
     if (!whole_rows || n > task_bytes(item, task) - at)
         return FP8Q_OK;
     return look(p, &p->workers[worker], item, task, at, bytes, n, err);
@@ -238,6 +258,9 @@ int fp8q_payload_look(struct fp8q_payload *p, unsigned worker, const struct fp8q
 static const struct item *item_of(const struct fp8q_payload *p, uint64_t task)
 {
     size_t low = 0, high = p->n_items;
+
+    /* The last item that begins no later. An empty tensor has no task; it stands before the one
+     * that begins with the same.  */
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
         if (p->items[middle].first_task <= task)
@@ -256,6 +279,9 @@ static int read_task(struct fp8q_payload *p, struct worker *w, const struct item
     uint64_t start = t->offset + (task - item->first_task) * item->bytes_per_task;
     size_t all = task_bytes(item, task), step = CHUNK;
     int fd;
+
+    /* Whole rows, as raise_column_max() needs them; a row is at most WIDEST bytes, so memory holds
+     * it.  */
     if (item->stripes)
         step = (size_t)(item->n_cols * fp8q_max_u64(CHUNK / item->n_cols, 1));
 
@@ -273,11 +299,15 @@ static int run_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error
     struct fp8q_payload *p = ctx;
     const struct item *item = item_of(p, task);
     size_t n = task_bytes(item, task);
+
+    /* After a comparison with the source most tasks are done already.  */
     if (!p->looked_at[task])
         FP8Q_TRY(read_task(p, &p->workers[worker], item, task, err));
 
     fp8q_watch_report(p->options->watch, "verify", atomic_fetch_add(&p->done, n) + n,
                       p->report->ckpt->data_bytes, FP8Q_UNIT_BYTES);
+
+    /* Due also for a task that was not read here: it was counted by fp8q_files_expect().  */
     return fp8q_files_release(&p->files, item->tensor->shard, err);
 }
 
@@ -287,6 +317,9 @@ static int compare_places(const void *a, const void *b)
 {
     const struct fp8q_tensor *x = ((const struct item *)a)->tensor;
     const struct fp8q_tensor *y = ((const struct item *)b)->tensor;
+
+    /* By their place in the files, so that each file is read forward and closed when it is done
+     * with.  */
     if (x->shard != y->shard)
         return x->shard < y->shard ? -1 : 1;
     return x->offset < y->offset ? -1 : x->offset > y->offset;
@@ -304,15 +337,20 @@ static int open_fp8(struct fp8q_payload *p, struct item *item, uint64_t rank,
         return check_broken_scales(p, item->tensor, rank, err);
 
     check_scale_values(p, w.scale_from, w.scales, w.scale_from->n_elems, rank);
+
+    /* In a stack of matrices a stripe must not reach into the next one, whose scales are
+     * others.  */
     bool one_matrix = w.n_rows == w.matrix_rows || w.matrix_rows % FP8Q_BLOCK == 0;
     item->stripes = one_matrix && w.n_cols <= WIDEST;
     item->n_cols = w.n_cols;
     if (item->stripes)
         item->bytes_per_task = w.n_cols * FP8Q_BLOCK;
+
     /* Others round their scales to BF16, so the largest code says nothing about theirs; and GPTQ
      * may round it down.  */
     item->judged =
         item->stripes && p->report->ours && p->plain_rounding && w.scaling == FP8Q_SCALING_BLOCK;
+
     fp8q_weights_reset(&w);
     return FP8Q_OK;
 }
@@ -334,6 +372,8 @@ static int open_items(struct fp8q_payload *p, struct fp8q_error *err)
             FP8Q_TRY(open_fp8(p, item, i, err));
         }
         p->block_max.n_looked_at += item->judged;
+
+        /* Only now: how many rows a task takes was decided by open_fp8().  */
         item->first_task = p->n_tasks;
         item->n_tasks = fp8q_ceil_div(t->size_bytes, item->bytes_per_task);
         p->n_tasks += item->n_tasks;
@@ -346,7 +386,9 @@ static int open_workers(struct fp8q_payload *p, struct fp8q_error *err)
 {
     unsigned n = p->options->threads;
     p->workers = fp8q_array(n, sizeof(*p->workers));
+
     for (unsigned i = 0; p->workers && i < n; i++) {
+        /* No task has this number: whatever comes first begins one.  */
         p->workers[i].task = UINT64_MAX;
         p->workers[i].memory = malloc(CHUNK);
         p->workers[i].column_max = malloc(WIDEST);
@@ -361,6 +403,7 @@ static int open_payload(struct fp8q_payload *p, struct fp8q_error *err)
     const struct fp8q_ckpt *ckpt = p->report->ckpt;
     FP8Q_TRY(fp8q_files_create(ckpt, &p->files, err));
     FP8Q_TRY(open_workers(p, err));
+
     p->n_items = ckpt->n_tensors;
     p->items = fp8q_array(p->n_items, sizeof(*p->items));
     p->item_of = fp8q_array(p->n_items, sizeof(*p->item_of));
@@ -412,6 +455,7 @@ int fp8q_payload_open(struct fp8q_report *report, const struct fp8q_verify_optio
                         .status = FP8Q_CHECK_FAIL,
                         .limit = "that of the manifest, over all tensors",
                         .n_looked_at = 1}};
+
     int status = open_payload(p, err);
     if (status != FP8Q_OK) {
         fp8q_payload_close(p);
@@ -425,6 +469,8 @@ int fp8q_payload_open(struct fp8q_report *report, const struct fp8q_verify_optio
 static uint32_t tensor_crc(const struct fp8q_payload *p, const struct item *item)
 {
     uint32_t crc = 0;
+
+    /* In the order of the bytes: joining CRC-32s is not commutative.  */
     for (uint64_t k = item->first_task; k < item->first_task + item->n_tasks; k++)
         crc = fp8q_crc32_join(crc, p->crc[k], task_bytes(item, k));
     return crc;
@@ -440,6 +486,8 @@ static void compare_crcs(struct fp8q_payload *p)
         const struct fp8q_tensor *t = &ckpt->tensors[i];
         uint32_t crc = tensor_crc(p, &p->items[p->item_of[i]]);
         fingerprint = fp8q_fingerprint_add(fingerprint, t->name, t->dtype, t->shape, t->ndim, crc);
+
+        /* A tensor that the manifest does not know is a finding of written.c.  */
         if (fp8q_manifest_crc(m, t->name, &expected) && crc != expected)
             fp8q_findings_add(&p->tensor_crc, p->item_of[i], t->name, "CRC-32 %08x, expected %08x",
                               (unsigned)crc, (unsigned)expected);
@@ -457,15 +505,18 @@ int fp8q_payload_finish(struct fp8q_payload *p, struct fp8q_error *err)
     struct fp8q_report *r = p->report;
     FP8Q_TRY(fp8q_pool_run(p->options->watch, p->options->threads, p->n_tasks, run_task, p, err));
 
+    /* Only a manifest says what they should be.  */
     if (r->ours) {
         compare_crcs(p);
         FP8Q_TRY(fp8q_report_add(r, &p->tensor_crc, err));
         FP8Q_TRY(fp8q_report_add(r, &p->fingerprint, err));
     }
+
     FP8Q_TRY(fp8q_report_add(r, &p->nan_codes, err));
     FP8Q_TRY(fp8q_report_add(r, &p->scales, err));
     if (p->ue8m0)
         FP8Q_TRY(fp8q_report_add(r, &p->pow2, err));
+
     return r->ours && p->plain_rounding ? fp8q_report_add(r, &p->block_max, err) : FP8Q_OK;
 }
 
@@ -476,6 +527,7 @@ void fp8q_payload_close(struct fp8q_payload *p)
 
     struct fp8q_findings *const all[] = {&p->nan_codes, &p->block_max,  &p->scales,
                                          &p->pow2,      &p->tensor_crc, &p->fingerprint};
+    /* Those that became checks are empty by now: the report owns their texts.  */
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         fp8q_findings_reset(all[i]);
     for (unsigned i = 0; p->workers && i < p->options->threads; i++) {
@@ -483,6 +535,7 @@ void fp8q_payload_close(struct fp8q_payload *p)
         free(p->workers[i].memory);
         free(p->workers[i].column_max);
     }
+
     fp8q_files_reset(&p->files);
     free(p->workers);
     free(p->items);

@@ -41,6 +41,7 @@ static struct fp8q_finding *make_place(struct fp8q_findings *f, uint64_t rank)
 void fp8q_findings_add(struct fp8q_findings *f, uint64_t rank, const char *where, const char *fmt,
                        ...)
 {
+    /* Counted also where it is not kept: the check says how many there were.  */
     f->n_found++;
     if (!is_kept(f, rank))
         return;
@@ -54,8 +55,11 @@ void fp8q_findings_add(struct fp8q_findings *f, uint64_t rank, const char *where
     struct fp8q_shown shown;
     struct fp8q_finding finding = {rank, strdup(fp8q_show(&shown, where)), strdup(observed)};
     struct fp8q_finding *place = NULL;
+
     if (finding.where && finding.observed)
         place = make_place(f, rank);
+
+    /* Remembered until fp8q_report_add(), which has an error to fill.  */
     if (!place) {
         free_finding(&finding);
         f->failed = true;
@@ -80,6 +84,7 @@ static struct fp8q_check check_of(const struct fp8q_findings *f)
 {
     struct fp8q_check c = {.id = f->id, .status = FP8Q_CHECK_PASS};
     unsigned long long n_looked_at = f->n_looked_at, n_more = f->n_found - 1;
+
     snprintf(c.limit, sizeof(c.limit), "%s", f->limit);
     if (f->n_found == 0) {
         snprintf(c.observed, sizeof(c.observed), "%llu checked", n_looked_at);
@@ -102,6 +107,7 @@ static int add(struct fp8q_report *report, struct fp8q_findings *f, struct fp8q_
         return fp8q_fail_nomem(err);
 
     size_t n = report->n_checks;
+    /* Two lists, one count: it rises only when both have room.  */
     FP8Q_TRY(fp8q_grow(&report->checks, n, &report->cap_checks, sizeof(*report->checks), err));
     FP8Q_TRY(
         fp8q_grow(&report->findings, n, &report->cap_findings, sizeof(*report->findings), err));
@@ -129,6 +135,7 @@ int fp8q_report_add_all(struct fp8q_report *report, int status,
 {
     for (size_t i = 0; i < n && status == FP8Q_OK; i++)
         status = add(report, findings[i], err);
+
     for (size_t i = 0; i < n; i++)
         fp8q_findings_reset(findings[i]);
     return status;
@@ -136,7 +143,10 @@ int fp8q_report_add_all(struct fp8q_report *report, int status,
 
 static void rotate(void *items, size_t size, size_t n_before, size_t n)
 {
+    /* Large enough for both kinds: a check holds its texts, findings only point to theirs.  */
     char *all = items, last[sizeof(struct fp8q_check)];
+
+    /* Of those behind, one at a time goes in front, so both groups keep their order.  */
     for (size_t i = 0; i < n; i++) {
         char *place = all + i * size;
         memcpy(last, place + n_before * size, size);
@@ -156,10 +166,13 @@ void fp8q_report_reset(struct fp8q_report *report)
 {
     for (size_t i = 0; i < report->n_checks; i++)
         fp8q_findings_reset(&report->findings[i]);
+
     free(report->findings);
     free(report->checks);
     free(report->sqnr);
     fp8q_manifest_reset(&report->manifest);
+
+    /* The plan borrows the source, so it goes first.  */
     fp8q_plan_destroy(report->plan);
     fp8q_ckpt_close(report->source);
     fp8q_ckpt_close(report->ckpt);

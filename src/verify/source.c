@@ -38,15 +38,20 @@ static int make_plan(struct fp8q_report *report, const struct fp8q_verify_option
     struct fp8q_request r = {.format = FP8Q_FORMAT_FP8};
     const char *method = fp8q_json_string(
         fp8q_json_path(report->ckpt->config, "quantization_config.quant_method"), "fp8");
+
     if (report->ours)
         r = report->manifest.request;
     else if (strcmp(method, "compressed-tensors") == 0)
         r.format = FP8Q_FORMAT_COMPRESSED_TENSORS;
     r.tp = 0;
 
+    /* Of what another tool was asked to do nothing is known but the result.  */
     bool like = !report->ours || r.like;
     struct fp8q_plan_options options = fp8q_request_options(&r, like ? report->ckpt : NULL);
     options.threads = o->threads;
+
+    /* Reasons to refuse were weighed when it was quantized; now the output is there, and only to be
+     * described.  */
     options.select.allow_tower = true;
     options.select.allow_unmatched = true;
     if (!report->ours)
@@ -71,6 +76,7 @@ static bool is_as_planned(const struct fp8q_comparison *c, const struct fp8q_out
 static const char *shape_text(char text[80], const uint64_t *shape, uint32_t ndim)
 {
     int at = snprintf(text, 80, "[");
+    /* Up to 55 characters leave room for one more number of 20 digits, and the bracket.  */
     for (uint32_t k = 0; k < ndim && at < 56; k++)
         at += snprintf(text + at, 80 - (size_t)at, "%s%llu", k ? ", " : "",
                        (unsigned long long)shape[k]);
@@ -87,11 +93,13 @@ static int match_tensors(struct fp8q_comparison *c, struct fp8q_error *err)
                                   "the tensors that the source gives, with their types and shapes"};
     char found[80], planned[80];
     size_t n_there = 0;
+
     for (size_t i = 0; i < c->plan->n_tensors; i++) {
         const struct fp8q_out_tensor *p = &c->plan->tensors[i];
         const struct fp8q_tensor *t = fp8q_ckpt_find(c->report->ckpt, p->name);
         f.n_looked_at++;
         n_there += t != NULL;
+
         if (!t)
             fp8q_findings_add(&f, i, p->name, "is missing");
         else if (is_as_planned(c, p, t))
@@ -116,12 +124,16 @@ static int load_scales(const struct fp8q_compare_job *job, struct fp8q_error *er
     const struct fp8q_comparison *c = job->all;
     struct fp8q_compare_worker *w = job->worker;
     size_t index = (size_t)(job->piece - c->plan->pieces);
+
+    /* Stripes come in rising order, so a worker mostly stays with its piece.  */
     if (w->piece == index)
         return FP8Q_OK;
 
     fp8q_weights_reset(&w->source);
     fp8q_weights_reset(&w->output);
+    /* Of no piece, until all scales that it needs are open.  */
     w->piece = SIZE_MAX;
+
     if (fp8q_is_fp8(job->source->dtype))
         FP8Q_TRY(fp8q_weights_open(c->plan->ckpt, job->source->name, &w->source, err));
     if (job->piece->kind == FP8Q_OUT_CODES)
@@ -159,8 +171,11 @@ static int run_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error
                                    .dst_path = c->report->ckpt->shards[t->shard].path,
                                    .stripe = task,
                                    .row = row};
+
+    /* What is left unquantized counts in bytes, and has no rows.  */
     if (p->kind != FP8Q_OUT_KEPT)
         job.n_rows = (uint32_t)fp8q_min_u64(p->n_rows - row, FP8Q_BLOCK);
+
     FP8Q_TRY(fp8q_files_acquire(&c->sources, s->shard, &job.src_fd, err));
     FP8Q_TRY(fp8q_files_acquire(&c->outputs, t->shard, &job.dst_fd, err));
     FP8Q_TRY(compare(&job, err));
@@ -178,6 +193,8 @@ static int run_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error
 static int compare_sqnr(const void *a, const void *b)
 {
     const struct fp8q_sqnr *x = a, *y = b;
+
+    /* Worst first; equal ones by name, since qsort() alone leaves their order open.  */
     if (x->db != y->db)
         return x->db < y->db ? -1 : 1;
     return strcmp(x->name, y->name);
@@ -199,6 +216,7 @@ static int collect_sqnr(struct fp8q_comparison *c, struct fp8q_error *err)
     struct fp8q_report *r = c->report;
     double total = 0;
     size_t n_finite = 0;
+
     r->sqnr = fp8q_array(c->plan->n_pieces, sizeof(*r->sqnr));
     if (!r->sqnr)
         return fp8q_fail_nomem(err);
@@ -209,6 +227,8 @@ static int collect_sqnr(struct fp8q_comparison *c, struct fp8q_error *err)
             continue;
         double db = sqnr_of(c, p);
         r->sqnr[r->n_sqnr++] = (struct fp8q_sqnr){c->plan->tensors[p->output].name, db};
+
+        /* One exact tensor would make the mean infinite.  */
         if (isfinite(db)) {
             total += db;
             n_finite++;
@@ -228,6 +248,7 @@ static bool add_piece(const struct fp8q_comparison *c, const struct fp8q_piece *
 {
     for (uint64_t k = p->first_stripe; k < p->first_stripe + p->n_stripes; k++) {
         const struct fp8q_stripe_found *s = &c->stripes[k];
+        /* Not read here, or in parts of rows.  */
         if (s->n_bytes == 0)
             return false;
         *crc = fp8q_crc32_join(*crc, s->crc, s->n_bytes);
@@ -265,6 +286,9 @@ static int fingerprint_of(const struct fp8q_comparison *c, const struct fp8q_pie
     const struct fp8q_ckpt *ckpt = c->plan->ckpt;
     const struct fp8q_piece *const *end = pieces + c->plan->n_pieces;
     *out = 0;
+
+    /* Pieces come in the order of the source: one walk finds those of each tensor, be they none or
+     * many.  */
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
         const struct fp8q_tensor *t = &ckpt->tensors[i];
         uint64_t n_bytes = 0;
@@ -272,6 +296,8 @@ static int fingerprint_of(const struct fp8q_comparison *c, const struct fp8q_pie
         bool all = true;
         for (; pieces < end && (*pieces)->source == i; pieces++)
             all = all && add_piece(c, *pieces, &crc, &n_bytes);
+
+        /* No worker runs any more, so the memory of the first is free to read the tensor with.  */
         if (!all || n_bytes != t->size_bytes)
             FP8Q_TRY(crc_by_reading(ckpt, t, c->workers[0].memory, &crc, err));
         *out = fp8q_fingerprint_add(*out, t->name, t->dtype, t->shape, t->ndim, crc);
@@ -284,8 +310,11 @@ static int fingerprint_of(const struct fp8q_comparison *c, const struct fp8q_pie
 static int check_fingerprint(struct fp8q_comparison *c, struct fp8q_error *err)
 {
     uint32_t found, expected;
+
+    /* Only a manifest of fp8q names the source.  */
     if (!c->same_rules)
         return FP8Q_OK;
+
     const struct fp8q_piece **pieces = fp8q_array(c->plan->n_pieces, sizeof(*pieces));
     if (!pieces)
         return fp8q_fail_nomem(err);
@@ -319,6 +348,8 @@ static void count_looked_at(struct fp8q_comparison *c)
 
         const struct fp8q_out_tensor *s = &c->plan->tensors[p->scale];
         uint64_t n = p->n_rows * p->n_cols;
+        /* Without the calibration file, GPTQ's rounding cannot be repeated; the bounds of its
+         * blocks still hold.  */
         bool derived = !c->gptq[i] || c->derives_gptq;
         c->codes.n_looked_at += derived ? n : 0;
         c->bound.n_looked_at += c->gptq[i] ? 0 : n;
@@ -332,6 +363,7 @@ static int report_all(struct fp8q_comparison *c, int status, struct fp8q_error *
 {
     struct fp8q_findings *all[6];
     size_t n = 0;
+
     if (c->same_rules)
         all[n++] = &c->fingerprint;
     all[n++] = &c->kept;
@@ -344,6 +376,7 @@ static int report_all(struct fp8q_comparison *c, int status, struct fp8q_error *
         all[n++] = &c->block_bound;
     status = fp8q_report_add_all(c->report, status, all, n, err);
 
+    /* Not all of them were reported above; what was is empty, and may be released twice.  */
     fp8q_findings_reset(&c->codes);
     fp8q_findings_reset(&c->scales);
     fp8q_findings_reset(&c->block_bound);
@@ -358,6 +391,7 @@ static int open_rounding(struct fp8q_comparison *c, struct fp8q_error *err)
     const struct fp8q_plan *plan = c->plan;
     const struct fp8q_json *list = fp8q_json_path(c->report->manifest.json, "rounding.compensated");
     struct fp8q_name buf;
+
     c->gptq = fp8q_array(plan->n_pieces, sizeof(*c->gptq));
     if (!c->gptq)
         return fp8q_fail_nomem(err);
@@ -372,6 +406,7 @@ static int open_rounding(struct fp8q_comparison *c, struct fp8q_error *err)
     c->derives_gptq = list && c->options->calibration;
     if (!c->derives_gptq)
         return FP8Q_OK;
+
     return fp8q_rounding_open(plan, c->options->calibration, c->options->kernel, list,
                               c->options->watch, &c->rounding, err);
 }
@@ -387,6 +422,7 @@ static int open_workers(struct fp8q_comparison *c, struct fp8q_error *err)
         struct fp8q_compare_worker *w = &c->workers[i];
         w->number = i;
         w->piece = SIZE_MAX;
+
         if (posix_memalign((void **)&w->memory, 64, (size_t)bytes) != 0)
             return fp8q_fail_nomem(err);
     }
@@ -400,12 +436,14 @@ static int open_comparison(struct fp8q_comparison *c, struct fp8q_error *err)
     c->stripes = fp8q_array(plan->n_stripes, sizeof(*c->stripes));
     if (!c->tensors || !c->stripes)
         return fp8q_fail_nomem(err);
+
     FP8Q_TRY(open_rounding(c, err));
     FP8Q_TRY(open_workers(c, err));
     FP8Q_TRY(fp8q_files_create(plan->ckpt, &c->sources, err));
     FP8Q_TRY(fp8q_files_create(c->report->ckpt, &c->outputs, err));
     FP8Q_TRY(match_tensors(c, err));
 
+    /* What is missing gets no task, so its files must not wait for one.  */
     for (size_t i = 0; i < plan->n_pieces; i++) {
         const struct fp8q_piece *p = &plan->pieces[i];
         if (!c->tensors[p->output])
@@ -423,12 +461,15 @@ static void close_comparison(struct fp8q_comparison *c)
         fp8q_weights_reset(&c->workers[i].source);
         fp8q_weights_reset(&c->workers[i].output);
     }
+
+    /* These have a checkpoint only if opening came so far.  */
     if (c->sources.ckpt)
         fp8q_files_reset(&c->sources);
     if (c->outputs.ckpt)
         fp8q_files_reset(&c->outputs);
     if (c->derives_gptq)
         fp8q_rounding_close(&c->rounding);
+
     free(c->gptq);
     free(c->workers);
     free(c->tensors);
@@ -440,6 +481,8 @@ static int run_comparison(struct fp8q_comparison *c, struct fp8q_error *err)
     FP8Q_TRY(open_comparison(c, err));
     FP8Q_TRY(fp8q_pool_run(c->options->watch, c->options->threads, c->plan->n_stripes, run_task, c,
                            err));
+
+    /* After all stripes: fingerprint and SQNR are put together from what each of them left.  */
     count_looked_at(c);
     FP8Q_TRY(check_fingerprint(c, err));
     return collect_sqnr(c, err);
@@ -481,6 +524,7 @@ int fp8q_verify_source(struct fp8q_report *report, const struct fp8q_verify_opti
                 "GPTQ: in each block, squared errors sum up to at most 4 x those of the bounds"}};
     report->bound_factor = (double)c.factor;
 
+    /* After a failure too: what was found so far is to be released.  */
     int status = report_all(&c, run_comparison(&c, err), err);
     close_comparison(&c);
     return status;

@@ -43,7 +43,11 @@ static int check_weight(struct pairs *p, const struct fp8q_ckpt *ckpt, size_t i,
     const char *name = ckpt->tensors[i].name;
     struct fp8q_error found = {0};
     struct fp8q_weights w;
+
     p->scales.n_looked_at++;
+
+    /* Into an error of its own: what is wrong with the weight is a finding, not a failure of
+     * verify.  */
     int status = fp8q_weights_open(ckpt, name, &w, &found);
     if (status == FP8Q_OK) {
         fp8q_weights_reset(&w);
@@ -55,6 +59,7 @@ static int check_weight(struct pairs *p, const struct fp8q_ckpt *ckpt, size_t i,
             *err = found;
         return status;
     }
+
     /* Values are looked at with the payload, where all of them are counted.  */
     if (strcmp(found.id, "scale-value") != 0)
         fp8q_findings_add(&p->scales, i, name, "%s", found.message);
@@ -76,6 +81,7 @@ static int look_for_pairs(struct pairs *p, const struct fp8q_ckpt *ckpt, struct 
             fp8q_findings_add(&p->owners, i, t->name, "its weight is not there or not F8_E4M3");
     }
 
+    /* Else all other checks would pass on a checkpoint that was never quantized.  */
     if (p->scales.n_looked_at == 0)
         fp8q_findings_add(&p->any, 0, ckpt->path, "no F8_E4M3 weight");
     return FP8Q_OK;

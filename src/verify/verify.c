@@ -14,6 +14,8 @@ static int read_manifest(struct fp8q_report *report, struct fp8q_error *err)
                               .status = FP8Q_CHECK_FAIL,
                               .limit = "there, complete, its own CRC-32 right",
                               .n_looked_at = 1};
+
+    /* Into an error of its own, of which a finding is made below.  */
     int status = fp8q_manifest_read(report->ckpt, &report->manifest, &report->ours, &found);
     if (status == FP8Q_E_NOMEM || status == FP8Q_E_IO) {
         if (err)
@@ -22,6 +24,7 @@ static int read_manifest(struct fp8q_report *report, struct fp8q_error *err)
     }
 
     if (status != FP8Q_OK) {
+        /* What a damaged manifest says counts for nothing.  */
         report->ours = false;
         fp8q_findings_add(&f, 0, report->ckpt->path, "%s", found.message);
     } else if (!report->ours) {
@@ -47,6 +50,7 @@ static int check_lock(struct fp8q_report *report, const char *path, size_t *n_be
     struct fp8q_lock_result r;
     int status = fp8q_lock_compare(path, report->ckpt, &r, err);
 
+    /* After a failure too, since fp8q_report_add_all() releases them all.  */
     for (size_t k = 0; k < FP8Q_LOCK_KINDS; k++) {
         all[k] = &findings[k];
         findings[k] = (struct fp8q_findings){.id = checks[k].id,
@@ -55,6 +59,7 @@ static int check_lock(struct fp8q_report *report, const char *path, size_t *n_be
                                              .n_looked_at = 1,
                                              .keeps_all = true};
     }
+
     for (size_t i = 0; i < r.n_items; i++)
         fp8q_findings_add(&findings[r.items[i].kind], i, r.items[i].name, "%s",
                           r.items[i].observed);
@@ -76,6 +81,7 @@ static int verify_bytes(struct fp8q_report *report, const struct fp8q_verify_opt
 
     size_t first = report->n_checks;
     int compared = FP8Q_OK;
+    /* Kept in @why until the payload was looked at: a failure there is the one that is told.  */
     if (o->source)
         compared = fp8q_ckpt_open(o->source, &report->source, NULL, &why);
     if (o->source && compared == FP8Q_OK)
@@ -83,8 +89,11 @@ static int verify_bytes(struct fp8q_report *report, const struct fp8q_verify_opt
 
     size_t of_source = report->n_checks - first;
     int status = FP8Q_OK;
+
+    /* Whoever cancelled does not want to wait for the rest.  */
     if (compared != FP8Q_E_CANCELLED)
         status = fp8q_payload_finish(payload, err);
+
     if (status == FP8Q_OK)
         fp8q_report_put_before(report, of_source, report->n_checks - first - of_source);
     fp8q_payload_close(payload);
@@ -128,6 +137,9 @@ static int check_all(const char *path, const struct fp8q_verify_options *o,
                      struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     size_t n_beyond = 0;
+
+    /* This is the order of the report. The manifest comes early: the checks behind it are stricter
+     * on what fp8q wrote.  */
     FP8Q_TRY(open_checkpoint(path, report, of_opening, warnings, err));
     FP8Q_TRY(read_manifest(report, err));
     FP8Q_TRY(fp8q_verify_structure(report, of_opening, err));
@@ -135,9 +147,11 @@ static int check_all(const char *path, const struct fp8q_verify_options *o,
     if (report->ours)
         FP8Q_TRY(fp8q_verify_written(report, err));
     FP8Q_TRY(verify_bytes(report, o, err));
+
     if (o->lock_file)
         FP8Q_TRY(check_lock(report, o->lock_file, &n_beyond, err));
 
+    /* Before the verdict of the checks: a lock that was widened has a status of its own.  */
     if (n_beyond)
         return fp8q_fail(err, FP8Q_E_POLICY, "lock-widened",
                          "%s: %zu tensor%s quantized in another way than %s allows", path, n_beyond,

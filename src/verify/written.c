@@ -42,6 +42,7 @@ static int check_headers(struct fp8q_report *report, struct fp8q_error *err)
         uint32_t crc;
         if (i == report->manifest.shard)
             continue; /* states its own CRC, which was checked */
+
         f.n_looked_at++;
         if (!fp8q_parse_crc(header_entry(headers, ckpt, s->name), &crc))
             fp8q_findings_add(&f, i, s->name, "is not in the manifest");
@@ -50,6 +51,7 @@ static int check_headers(struct fp8q_report *report, struct fp8q_error *err)
                               (unsigned)s->header.crc32, (unsigned)crc);
     }
 
+    /* A shard that is gone was met nowhere above: the numbers tell.  */
     if (fp8q_json_count(headers) != f.n_looked_at)
         fp8q_findings_add(&f, ckpt->n_shards, ckpt->path, "%zu shards, the manifest has %zu",
                           (size_t)f.n_looked_at, fp8q_json_count(headers));
@@ -74,6 +76,7 @@ static int check_tensor_set(struct fp8q_report *report, struct fp8q_error *err)
     for (size_t i = 0; i < m->n_tensors; i++)
         if (!fp8q_ckpt_find(ckpt, m->tensors[i].name))
             fp8q_findings_add(&f, ckpt->n_tensors + i, m->tensors[i].name, "is missing");
+
     return fp8q_report_add(report, &f, err);
 }
 
@@ -88,6 +91,8 @@ static int check_index(struct fp8q_report *report, struct fp8q_error *err)
     const struct fp8q_ckpt *ckpt = report->ckpt;
     const char *expected = manifest_string(report, "index_crc32");
     uint32_t crc, now = fp8q_crc32(0, ckpt->index_text, ckpt->index_len);
+
+    /* One file alone has no index, and had none.  */
     if (!expected && !ckpt->index_text)
         return FP8Q_OK;
 
@@ -115,8 +120,11 @@ static int check_config_crcs(struct fp8q_report *report, struct fp8q_error *err)
     const char *part = manifest_string(report, "quantization_config_crc32");
     uint32_t crc;
     int status;
+
+    /* No config.json, then as now.  */
     if (!whole && !ckpt->config_text)
         return FP8Q_OK;
+
     if (!whole)
         fp8q_findings_add(&config, 0, FP8Q_CONFIG_NAME, "is not in the manifest: it was added");
     if (!whole || !ckpt->config_text) {
@@ -131,6 +139,7 @@ static int check_config_crcs(struct fp8q_report *report, struct fp8q_error *err)
     if (!fp8q_parse_crc(part, &crc) || now != crc)
         fp8q_findings_add(&quant, 0, FP8Q_CONFIG_NAME, "quantization_config was changed");
 
+    /* A change in quantization_config is one in the text too, and was said.  */
     now = fp8q_crc32(0, ckpt->config_text, ckpt->config_len);
     if (quant.n_found == 0 && (!fp8q_parse_crc(whole, &crc) || now != crc))
         fp8q_findings_add(&config, 0, FP8Q_CONFIG_NAME, "was changed outside quantization_config");
@@ -142,6 +151,8 @@ static int check_file(struct fp8q_findings *f, const struct fp8q_ckpt *ckpt, con
                       const char *expected, struct fp8q_error *err)
 {
     uint64_t rank = f->n_looked_at++;
+
+    /* Names in a manifest are data from a file: none may lead out of the directory.  */
     if (!name || !fp8q_stays_inside(name)) {
         fp8q_findings_add(f, rank, "manifest", "names a file outside the directory");
         return FP8Q_OK;
@@ -153,6 +164,7 @@ static int check_file(struct fp8q_findings *f, const struct fp8q_ckpt *ckpt, con
     char *path = fp8q_join(ckpt->dir, name);
     if (!path)
         return fp8q_fail_nomem(err);
+
     int status = fp8q_stat(path, &st, &there, err);
     if (status == FP8Q_OK && there && S_ISREG(st.st_mode))
         status = fp8q_file_crc32(path, &now, err);
@@ -193,9 +205,11 @@ static bool misleads(const char *name)
                                         "quantization_config.json", "quant_config.json",
                                         "quantize_config.json",     "recipe.yaml",
                                         FP8Q_MANIFEST_NAME,         "quant_model_description.json"};
+
     for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
         if (fp8q_ends_with(name, endings[i]))
             return true;
+
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         if (strcmp(name, names[i]) == 0)
             return true;
@@ -214,12 +228,16 @@ static int check_added(struct fp8q_report *report, struct fp8q_error *err)
 
     for (size_t i = 0; ckpt->is_dir && i < ckpt->n_other_files; i++) {
         const char *name = ckpt->other_files[i];
+        /* The manifest is a file of its own where no shard carries it, and does not name
+         * itself.  */
         bool is_manifest =
             report->manifest.shard == SIZE_MAX && strcmp(name, FP8Q_MANIFEST_NAME) == 0;
+
         f.n_looked_at++;
         if (misleads(name) && !is_manifest && !fp8q_json_get(files, name))
             fp8q_findings_add(&f, i, name, "is not in the manifest: it was added");
     }
+
     return fp8q_report_add(report, &f, err);
 }
 
