@@ -23,7 +23,9 @@ static float float_of(uint32_t bits)
 static float power_of_two_scale(float amax)
 {
     uint32_t bits;
+
     memcpy(&bits, &amax, sizeof(bits));
+
     uint32_t exponent = (bits >> 23) + ((bits & 0x7FFFFF) > 0x600000);
     return exponent <= 8 ? FP8Q_MIN_SCALE : float_of((exponent - 8) << 23);
 }
@@ -35,6 +37,8 @@ static __attribute__((noinline)) float divide_by_448_here(float amax)
 
 static float divide_by_448(float amax)
 {
+    /* The host program may have set another mode.  The division is a function of its own, so that
+     * no compiler moves it out from between the two calls.  */
     uint64_t mode = fp8q_float_env_enter();
     float scale = divide_by_448_here(amax);
     fp8q_float_env_leave(mode);
@@ -73,6 +77,7 @@ float fp8q_scale(float amax, enum fp8q_scale_fmt fmt)
 
 bool fp8q_amax_value(enum fp8q_float from, uint32_t bits, float *amax_out)
 {
+    /* Infinity and every NaN lie at or above these patterns.  */
     static const uint32_t infinity[FP8Q_N_FLOATS] = {0x7F80, 0x7C00, 0x7F800000};
 
     *amax_out = 0.0f;
@@ -91,6 +96,7 @@ bool fp8q_amax_value(enum fp8q_float from, uint32_t bits, float *amax_out)
 
 static uint64_t pieces(uint64_t n, uint32_t size)
 {
+    /* A size of 0 means one piece for everything.  */
     if (size == 0)
         return n > 0;
     return n / size + (n % size != 0);
@@ -171,6 +177,7 @@ bool fp8q_stripe_nonfinite(const struct fp8q_stripe *stripe, uint64_t *row_out, 
 
 bool fp8q_float_of(enum fp8q_dtype dtype, enum fp8q_float *float_out)
 {
+    /* Set to F32 where the answer is no, so that it is never left undefined.  */
     *float_out = dtype == FP8Q_BF16  ? FP8Q_FLOAT_BF16
                  : dtype == FP8Q_F16 ? FP8Q_FLOAT_F16
                                      : FP8Q_FLOAT_F32;

@@ -37,6 +37,8 @@ const struct fp8q_gemm *fp8q_gemm_select(const char *name)
     for (size_t i = 0; fp8q_gemms[i]; i++)
         if (fp8q_gemms[i]->usable() && (!name || strcmp(name, fp8q_gemms[i]->name) == 0))
             return fp8q_gemms[i];
+
+    /* Works everywhere, so there is always an answer.  */
     return &fp8q_gemm_scalar;
 }
 
@@ -60,8 +62,12 @@ static void pack(size_t group, struct fp8q_strided x, size_t n_rows, size_t n_k,
     for (size_t row = 0; row < n_rows; row += group) {
         size_t n = n_rows - row < group ? n_rows - row : group;
         const float *src = x.x + row * x.row;
+
+        /* Zeros for rows that are missing: the tile is computed like any other.  */
         if (n < group)
             memset(out, 0, group * n_k * sizeof(*out));
+
+        /* Of a transposed operand the rows of a group lie side by side.  */
         if (x.row == 1) {
             for (size_t k = 0; k < n_k; k++)
                 memcpy(out + k * group, src + k * x.col, n * sizeof(*out));
@@ -113,6 +119,7 @@ static __attribute__((noinline)) void packed(const struct fp8q_gemm *g, size_t n
                                              size_t n_cols, size_t n_k, const float *a_packed,
                                              const float *b_packed, float *c, size_t ldc)
 {
+    /* No pass would run, and C would keep what was in it.  */
     if (n_k == 0)
         for (size_t i = 0; i < n_rows; i++)
             memset(c + i * ldc, 0, n_cols * sizeof(*c));
@@ -126,6 +133,8 @@ static __attribute__((noinline)) void packed(const struct fp8q_gemm *g, size_t n
             for (size_t j = 0; j < n_cols; j += g->nr) {
                 size_t cols = fp8q_min_size(n_cols - j, g->nr);
                 const float *b = b_packed + j * n_k + k * g->nr;
+
+                /* The first pass sets C, the later ones add to it.  */
                 if (rows == g->mr && cols == g->nr)
                     g->micro(pass, a, b, c + i * ldc + j, ldc, k > 0);
                 else
@@ -138,8 +147,8 @@ static __attribute__((noinline)) void packed(const struct fp8q_gemm *g, size_t n
 void fp8q_gemm_packed(const struct fp8q_gemm *g, size_t n_rows, size_t n_cols, size_t n_k,
                       const float *a_packed, const float *b_packed, float *c, size_t ldc)
 {
+    /* The result must not depend on the mode of the host program.  */
     uint64_t mode = fp8q_float_env_enter();
-
     packed(g, n_rows, n_cols, n_k, a_packed, b_packed, c, ldc);
     fp8q_float_env_leave(mode);
 }

@@ -24,6 +24,7 @@ const struct fp8q_kernel *const fp8q_kernels[] = {
 
 const struct fp8q_kernel *fp8q_kernel_select(const char *name)
 {
+    /* Without a name, the first that this machine can run is the best.  */
     for (size_t i = 0; fp8q_kernels[i]; i++)
         if ((!name || strcmp(name, fp8q_kernels[i]->name) == 0) && fp8q_kernels[i]->usable())
             return fp8q_kernels[i];

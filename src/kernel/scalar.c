@@ -66,13 +66,16 @@ uint8_t fp8q_e4m3_from_f32(float x)
 {
     uint32_t bits = bits_of(x), magnitude = bits & 0x7FFFFFFF, exponent = magnitude >> 23;
     uint32_t code = 0;
+
     if (magnitude > 0x7F800000)
         code = 0x7F;
     else if (exponent >= 121) {
         code = shift_nearest_even(magnitude, 20) - ((127 - 7) << 3);
+        /* What is too large, infinity too, becomes 448: the next pattern is NaN.  */
         code = code > 0x7E ? 0x7E : code;
     } else if (exponent >= 117)
         code = shift_nearest_even((magnitude & 0x7FFFFF) | 0x800000, 141 - exponent);
+
     return (uint8_t)(bits >> 31 << 7 | code);
 }
 
@@ -87,6 +90,7 @@ float fp8q_f16_value(uint16_t bits)
 {
     uint32_t sign = (uint32_t)(bits & 0x8000) << 16, mantissa = bits & 0x3FF;
     uint32_t exponent = bits >> 10 & 0x1F;
+
     if (exponent == 0)
         return float_of(sign | bits_of((float)mantissa * 0x1p-24f));
     if (exponent == 31)
@@ -97,6 +101,8 @@ float fp8q_f16_value(uint16_t bits)
 uint16_t fp8q_bf16_from_f32(float x)
 {
     uint32_t bits = bits_of(x);
+
+    /* Rounding could make a NaN infinite or, by a carry, zero: it is cut and made quiet instead.  */
     if ((bits & 0x7FFFFFFF) > 0x7F800000)
         return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)shift_nearest_even(bits, 16);
@@ -108,6 +114,7 @@ uint16_t fp8q_f16_from_f32(float x)
 {
     uint32_t bits = bits_of(x), magnitude = bits & 0x7FFFFFFF, exponent = magnitude >> 23;
     uint32_t half = 0;
+
     if (magnitude > 0x7F800000)
         half = 0x7E00 | (magnitude >> 13 & 0x3FF);
     else if (exponent >= 127 + 16)
@@ -116,6 +123,7 @@ uint16_t fp8q_f16_from_f32(float x)
         half = shift_nearest_even(magnitude, 13) - ((127 - 15) << 10);
     else if (exponent >= 102)
         half = shift_nearest_even((magnitude & 0x7FFFFF) | 0x800000, 126 - exponent);
+
     return (uint16_t)(bits >> 31 << 15 | half);
 }
 
@@ -144,13 +152,17 @@ static inline void put_value(enum fp8q_float to, void *dst, size_t i, float x)
         memcpy((char *)dst + 4 * i, &x, sizeof(x));
         return;
     }
+
     uint16_t bits = to == FP8Q_FLOAT_BF16 ? fp8q_bf16_from_f32(x) : fp8q_f16_from_f32(x);
     memcpy((char *)dst + 2 * i, &bits, sizeof(bits));
 }
 
 static uint32_t amax_half(const void *src, size_t n)
 {
+    /* Without the sign, patterns order as magnitudes do, with infinity and NaN above all; so
+     * callers find them.  */
     uint32_t max = 0;
+
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = half_at(src, i) & 0x7FFF;
         max = bits > max ? bits : max;
@@ -161,6 +173,7 @@ static uint32_t amax_half(const void *src, size_t n)
 static uint32_t amax_f32(const void *src, size_t n)
 {
     uint32_t max = 0;
+
     for (size_t i = 0; i < n; i++) {
         uint32_t bits;
         memcpy(&bits, (const char *)src + 4 * i, sizeof(bits));
@@ -173,6 +186,7 @@ static uint32_t amax_f32(const void *src, size_t n)
 static inline void encode(enum fp8q_float from, uint8_t *dst, const void *src, size_t n,
                           float scale)
 {
+    /* Divided, since a product with 1 / scale would be rounded twice.  */
     for (size_t i = 0; i < n; i++)
         dst[i] = fp8q_e4m3_from_f32(value_at(from, src, i) / scale);
 }
@@ -200,6 +214,7 @@ static void f16_to_f32(float *dst, const void *src, size_t n)
 
 static void f32_to_f32(float *dst, const void *src, size_t n)
 {
+    /* The pointers of an empty row may be NULL, which memcpy() must not get.  */
     if (n)
         memcpy(dst, src, 4 * n);
 }
@@ -208,11 +223,13 @@ static size_t scan_codes(const uint8_t *src, size_t n, unsigned *max_out)
 {
     size_t nans = 0;
     unsigned max = 0;
+
     for (size_t i = 0; i < n; i++) {
         unsigned code = src[i] & 0x7F;
         nans += code == 0x7F;
         max = code > max ? code : max;
     }
+
     *max_out = max;
     return nans;
 }
@@ -225,13 +242,17 @@ static inline size_t check(enum fp8q_float from, const void *src, const uint8_t 
 {
     struct check_bound bound = check_bound(scale, factor);
     size_t broken = 0;
+
     for (size_t i = 0; i < n; i++) {
         double w = (double)value_at(from, src, i);
         double d = w - (double)fp8q_e4m3_value[codes[i]] * (double)scale;
         double relative = fabs(w) * bound.relative;
         double limit = relative > bound.absolute ? relative : bound.absolute;
+
+        /* Sixteen lanes in every variant: the order of additions is part of the result.  */
         sums->w2[i % 16] += w * w;
         sums->d2[i % 16] += d * d;
+        /* Written so that a NaN is broken.  */
         broken += !(fabs(d) <= limit);
     }
     return broken;
