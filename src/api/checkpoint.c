@@ -68,6 +68,7 @@ static int open_checkpoint(struct fp8q_checkpoint *c, const char *path,
     FP8Q_TRY(fp8q_ckpt_open_watched(path, watch, &c->ckpt, warnings, err));
     FP8Q_TRY(fp8q_inspect(c->ckpt, &c->inspection, err));
 
+    /* All at once: what is handed out later needs no memory, and cannot fail.  */
     c->tensors = fp8q_array(c->ckpt->n_tensors, sizeof(*c->tensors));
     c->shards = fp8q_array(c->ckpt->n_shards, sizeof(*c->shards));
     c->groups = fp8q_array(c->inspection.n_kinds, sizeof(*c->groups));
@@ -96,6 +97,7 @@ int fp8q_checkpoint_open(const char *path, const struct fp8q_run *run,
 {
     struct fp8q_manner manner;
     FP8Q_TRY(fp8q_require(checkpoint_out, "checkpoint_out", err));
+    /* Set before anything can fail, so that the caller may close it in any case.  */
     *checkpoint_out = NULL;
     FP8Q_TRY(fp8q_require(path, "path", err));
     FP8Q_TRY(fp8q_manner_of(run, &manner, err));
@@ -103,6 +105,7 @@ int fp8q_checkpoint_open(const char *path, const struct fp8q_run *run,
     struct fp8q_checkpoint *c = calloc(1, sizeof(*c));
     if (!c)
         return fp8q_fail_nomem(err);
+
     int status = open_checkpoint(c, path, &manner.watch, warnings, err);
     if (status == FP8Q_OK)
         *checkpoint_out = c;
@@ -196,6 +199,7 @@ int fp8q_checkpoint_scheme(const struct fp8q_checkpoint *c, size_t index, const 
         return FP8Q_OK;
 
     struct fp8q_weights w;
+    /* An FP8 weight without sound scales has no scheme, which is not "none".  */
     *scheme_out = NULL;
     FP8Q_TRY(fp8q_weights_open(c->ckpt, t->name, &w, err));
     *scheme_out = scaling_name(w.scaling);

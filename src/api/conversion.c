@@ -29,6 +29,7 @@ static int make_plan(struct fp8q_conversion *c, struct fp8q_warnings *warnings,
     options.max_memory = c->manner.max_memory;
     FP8Q_TRY(fp8q_plan_create(c->ckpt, &options, &c->plan, warnings, err));
 
+    /* A mere copy is hardly what was meant.  */
     if (c->request.dequantize && c->plan->by_reason[FP8Q_WHY_ALREADY_FP8].tensors == 0)
         return fp8q_fail(err, FP8Q_E_ARG, "not-quantized", "%s: holds no F8_E4M3 weight",
                          fp8q_show(&shown, c->request.source));
@@ -190,6 +191,7 @@ static int run(struct fp8q_conversion *c, const struct fp8q_convert_options *opt
                struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     struct fp8q_convert_result result;
+    /* Again, since a caller need not have asked for the check.  */
     FP8Q_TRY(fp8q_plan_check(c->plan, err));
     FP8Q_TRY(fp8q_convert(c->plan, options, &result, warnings, err));
 
@@ -228,6 +230,8 @@ int fp8q_conversion_finish(struct fp8q_conversion *c, const char *destination,
     FP8Q_TRY(fp8q_require(destination, "destination", err));
     struct fp8q_convert_options options = options_of(c, destination);
 
+    /* Zero in a conversion that was opened by its request: the number stands beside the
+     * destination.  */
     options.n_parts = c->n_parts;
     if (!options.n_parts) {
         struct fp8q_request theirs = {0};

@@ -15,6 +15,7 @@ enum { MOST_LOCK_BYTES = 1 << 30, NAMED = 5 };
 int fp8q_conversion_lock(struct fp8q_conversion *c, const char **text_out, struct fp8q_error *err)
 {
     *text_out = NULL;
+    /* Made once, so that texts given out before stay good.  */
     if (!c->lock.len)
         FP8Q_TRY(fp8q_lock_text(c->plan, &c->lock, err));
 
@@ -84,6 +85,8 @@ static int compare(const struct fp8q_json *planned, const struct fp8q_json *lock
     size_t n_gone = list_differing(locked, planned, gone);
     FP8Q_TRY(fp8q_text_status(added, err));
     FP8Q_TRY(fp8q_text_status(gone, err));
+
+    /* First what a lock is there to prevent; a narrower plan is told after it.  */
     if (n_added)
         return fp8q_fail(err, FP8Q_E_POLICY, "lock-widened",
                          "%s: does not allow %zu tensors that would be quantized: %s (--write-lock "

@@ -72,6 +72,7 @@ static int open_matrix(const struct fp8q_matrix *matrix, struct fp8q_matrix *m,
                          "than a row of %llu columns",
                          (unsigned long long)m->row_stride, (unsigned long long)m->value_stride,
                          (unsigned long long)m->cols);
+    /* A float has four bytes at most: no address that is computed from here on can wrap.  */
     if (__builtin_mul_overflow(m->rows, m->row_stride, &floats) || floats > SIZE_MAX / 4 ||
         __builtin_mul_overflow(m->rows, m->value_stride, &values) || values > SIZE_MAX / 2)
         return fp8q_fail(err, FP8Q_E_ARG, "matrix",
@@ -167,6 +168,7 @@ static int quantize_panel(const struct job *job, uint64_t first, uint64_t end, u
     for (uint64_t row = first; row < end; row++) {
         struct fp8q_stripe view = view_of(job, row, col, n);
         fp8q_stripe_amax(job->kernel, &view, of_row);
+        /* Patterns of magnitudes, with NaN above all, order as the numbers do.  */
         for (size_t i = 0; i < n_blocks; i++)
             amax[i] = of_row[i] > amax[i] ? of_row[i] : amax[i];
     }
@@ -238,6 +240,7 @@ static int measure_rows(void *ctx, unsigned worker, uint64_t task, struct fp8q_e
         most = bits > most ? bits : most;
     }
 
+    /* The largest is the same in whatever order the workers come.  */
     uint32_t seen = atomic_load(&job->amax_bits);
     while (most > seen && !atomic_compare_exchange_weak(&job->amax_bits, &seen, most))
         continue;
@@ -340,6 +343,7 @@ static int dequantize_rows(void *ctx, unsigned worker, uint64_t task, struct fp8
             const uint8_t *values = values_at(job, row, col);
 
             FP8Q_TRY(check_scale(job, index, values, n, err));
+            /* Through F32, so that a value beyond the caller's type is noticed.  */
             job->kernel->decode[FP8Q_FLOAT_F32](wide, values, n, job->scales[index]);
             FP8Q_TRY(fp8q_store_floats(wide, n, job->m.dtype, floats_at(job, row, col),
                                        name_of(job), err));

@@ -157,6 +157,7 @@ bool fp8q_conversion_origin(struct fp8q_conversion *c, const char **path_out,
     *path_out = *fingerprint_out = NULL;
     if (!c->origin_was_read) {
         c->origin_was_read = true;
+        /* What cannot be read names no origin, which is no reason to fail.  */
         if (fp8q_manifest_read(c->ckpt, &c->origin, &c->has_origin, NULL) != FP8Q_OK)
             c->has_origin = false;
     }

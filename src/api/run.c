@@ -58,6 +58,7 @@ int fp8q_manner_of(const struct fp8q_run *run, struct fp8q_manner *manner, struc
         return fail_kernel(r.kernel, err);
 
     manner->threads = r.threads ? r.threads : fp8q_cpu_count();
+    /* Each worker has a buffer: a mistyped number must not take all memory.  */
     if (manner->threads > MOST_THREADS)
         manner->threads = MOST_THREADS;
     manner->max_memory = r.max_memory;
