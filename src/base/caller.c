@@ -13,6 +13,7 @@ int fp8q_struct_copy(void *to, size_t to_size, const void *from, const char *nam
     if (!from)
         return fp8q_fail(err, FP8Q_E_ARG, "null-argument", "struct fp8q_%s: is NULL", name);
 
+    /* Every such struct begins with its size.  */
     memcpy(&size, from, sizeof(size));
     if (size < sizeof(size))
         return fp8q_fail(err, FP8Q_E_ARG, "struct-size",
@@ -25,6 +26,7 @@ int fp8q_struct_copy(void *to, size_t to_size, const void *from, const char *nam
                          "was built with a newer header",
                          name, size, FP8Q_VERSION, to_size);
 
+    /* Of an older, shorter struct the members that it lacks stay as they were in @to.  */
     memcpy(to, from, size);
     memcpy(to, &to_size, sizeof(to_size));
     return FP8Q_OK;

@@ -64,6 +64,8 @@ int fp8q_copy_file(const char *from, const char *to, const struct fp8q_watch *wa
 {
     struct copy c = {.from = from, .to = to, .in = -1, .out = -1, .watch = watch};
     int status = copy(&c, err);
+    /* Only a file that was created here may be removed: a create that failed may have met
+     * another's.  */
     bool made = c.out >= 0;
     int closed = fp8q_close(&c.out, to, status == FP8Q_OK ? err : NULL);
     if (status == FP8Q_OK)

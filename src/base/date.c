@@ -28,12 +28,14 @@ void fp8q_time_format(int64_t seconds, char text[FP8Q_TIME_TEXT])
     const int64_t last = INT64_C(253402300799); /* of year 9999 */
     seconds = seconds < 0 ? 0 : seconds;
     seconds = seconds > last ? last : seconds;
+
     int64_t days = seconds / 86400, rest = seconds % 86400;
     int year = 1970, month = 1;
     while (year < 9999 && days_from_date(year + 1, 1, 1) <= days)
         year++;
     while (month < 12 && days_from_date(year, month + 1, 1) <= days)
         month++;
+
     unsigned day = (unsigned)(days - days_from_date(year, month, 1)) + 1, second = (unsigned)rest;
     /* The remainders change nothing; they show the compiler that the text fits.  */
     snprintf(text, FP8Q_TIME_TEXT, "%04u-%02u-%02uT%02u:%02u:%02uZ", (unsigned)year % 10000,
@@ -82,6 +84,8 @@ bool fp8q_time_parse(const char *text, int64_t *seconds_out)
                 return false;
         }
     }
+
+    /* A second numbered 60 is a leap second.  */
     if (f[0] < 1970 || f[1] < 1 || f[1] > 12 || f[2] < 1 || f[2] > days_in_month(f[0], f[1]) ||
         f[3] > 23 || f[4] > 59 || f[5] > 60)
         return false;
@@ -92,6 +96,7 @@ bool fp8q_time_parse(const char *text, int64_t *seconds_out)
         while (*text >= '0' && *text <= '9')
             text++;
     }
+
     int64_t offset;
     if (!parse_offset(text, &offset))
         return false;

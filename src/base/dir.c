@@ -198,6 +198,7 @@ int fp8q_list_dir(const char *path, char ***names_out, size_t *count_out, struct
         return status;
     }
 
+    /* A file system lists in any order; results must not depend on it.  */
     if (*count_out)
         qsort(*names_out, *count_out, sizeof(**names_out), fp8q_compare_strings);
     return FP8Q_OK;
@@ -226,6 +227,7 @@ int fp8q_remove_tree(const char *path, struct fp8q_error *err)
     struct stat st;
     bool there;
 
+    /* Not through a link: what it leads to is not ours to remove.  */
     FP8Q_TRY(fp8q_lstat(path, &st, &there, err));
     if (!there)
         return FP8Q_OK;
@@ -385,6 +387,7 @@ int fp8q_rmdir(const char *path, bool *gone_out, struct fp8q_error *err)
 int fp8q_mkdir_mode(const char *path, mode_t mode, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+    /* Files are still to be written into it, whatever mode it is to have.  */
     if (mkdir(path, (mode & 0777) | 0700) != 0)
         return fp8q_fail_errno(err, errno, "cannot create directory %s", fp8q_show(&shown, path));
     return FP8Q_OK;

@@ -64,6 +64,7 @@ int fp8q_lies_in(const char *path, const struct stat *dir, bool *inside_out, str
         FP8Q_TRY(real_parent(path, &at, err));
 
     int status = FP8Q_OK;
+    /* Upwards by device and inode, so that no spelling of a path hides where it lies.  */
     for (;;) {
         struct stat st;
         bool there;

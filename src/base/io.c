@@ -88,6 +88,8 @@ int fp8q_create(const char *path, int *fd_out, struct fp8q_error *err)
 int fp8q_create_mode(const char *path, mode_t mode, int *fd_out, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
+    /* Whatever stands at the path, a link included, is left alone.  */
     *fd_out = fp8q_open_retry(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, (int)(mode & 0777));
     if (*fd_out < 0)
         return fp8q_fail_errno(err, errno, "cannot create %s", fp8q_show(&shown, path));

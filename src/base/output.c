@@ -224,6 +224,7 @@ int fp8q_output_open(const char *path, struct fp8q_output *out, struct fp8q_erro
         }
         return open_beside(out, t.exists, err);
     }
+    /* A duplicate, as the descriptor itself is to outlive this output; above the standard three.  */
     out->fd = t.place == PLACE_OPEN ? fcntl(t.fd, F_DUPFD_CLOEXEC, 3) : open_into(t.path);
     return out->fd >= 0 ? FP8Q_OK
                         : fp8q_fail_errno(err, errno, "cannot write %s", fp8q_show(&shown, path));
@@ -277,6 +278,7 @@ static int finish(struct fp8q_output *out, struct fp8q_error *err)
         return fp8q_close(&out->fd, out->path, err);
 
     keep_attributes(out);
+    /* Before the rename, or a crash could leave an empty file under the name.  */
     FP8Q_TRY(fp8q_fsync(out->fd, out->path, err));
     FP8Q_TRY(fp8q_close(&out->fd, out->path, err));
     if (out->new_only)

@@ -34,6 +34,7 @@ static bool reserve(struct fp8q_text *t, size_t extra)
 {
     if (t->failed)
         return false;
+    /* Less, not equal: the NUL behind the text needs a byte as well.  */
     if (extra < t->cap - t->len)
         return true;
 
