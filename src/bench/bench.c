@@ -110,6 +110,7 @@ static int write_source(struct bench *b, uint64_t n, const struct fp8q_text *hea
 
 static int make_source(struct bench *b, struct fp8q_error *err)
 {
+    /* One more, so that at least the size that was asked for is reached.  */
     uint64_t n = b->options->size_bytes / MATRIX + 1;
     struct fp8q_text header = {0};
     int fd = -1;
@@ -134,6 +135,7 @@ static int transfer(void *ctx, unsigned worker, uint64_t task, struct fp8q_error
     size_t n = (size_t)fp8q_min_u64(b->source_bytes - at, CHUNK);
     if (b->reads)
         FP8Q_TRY(fp8q_pread(b->in, b->memory[worker], n, at, b->source, err));
+    /* Half as many bytes: a BF16 value has two, an FP8 value one.  */
     if (b->writes)
         FP8Q_TRY(fp8q_pwrite(b->out, b->memory[worker], n / 2, at / 2, b->scratch, err));
     return FP8Q_OK;
