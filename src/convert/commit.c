@@ -74,15 +74,18 @@ static int mark_file(const char *dir, const char *name, char *buf, uint32_t *crc
 {
     struct stat st = {0};
     int fd = -1;
+
     char *path = fp8q_join(dir, name);
     int status = path ? fp8q_open_read(path, &st, &fd, err) : fp8q_fail_nomem(err);
     size_t n = status == FP8Q_OK ? (size_t)fp8q_min_u64((uint64_t)st.st_size, LOOKED_AT) : 0;
     if (status == FP8Q_OK)
         status = fp8q_pread(fd, buf, n, 0, path, err);
 
+    /* Name and size count, too: two files of the same beginning are told apart.  */
     *crc = fp8q_crc32(*crc, name, strlen(name) + 1);
     *crc = fp8q_crc32(*crc, &st.st_size, sizeof(st.st_size));
     *crc = fp8q_crc32(*crc, buf, n);
+
     (void)fp8q_close(&fd, "", NULL);
     free(path);
     return status;
@@ -93,9 +96,11 @@ static int mark_of(const char *dir, const struct fp8q_listing *files, uint32_t *
                    bool *complete_out, struct fp8q_error *err)
 {
     const char *missing;
+
     *crc_out = 0;
     *complete_out = false;
     FP8Q_TRY(fp8q_listing_missing(files, dir, &missing, err));
+
     if (missing)
         return FP8Q_OK;
 
@@ -103,6 +108,7 @@ static int mark_of(const char *dir, const struct fp8q_listing *files, uint32_t *
     int status = buf ? FP8Q_OK : fp8q_fail_nomem(err);
     for (size_t i = 0; i < files->count && status == FP8Q_OK; i++)
         status = mark_file(dir, files->names[i], buf, crc_out, err);
+
     free(buf);
     *complete_out = status == FP8Q_OK;
     return status;
@@ -115,7 +121,10 @@ static int write_commit(const struct fp8q_outdir *out, struct fp8q_error *err)
     struct fp8q_jsonw w = {.indent = 1};
     uint32_t mark;
     bool complete;
+
+    /* Of DST.partial, which is whole by now: it is how the next run knows the new output.  */
     FP8Q_TRY(mark_of(out->names.partial, out->rules.files, &mark, &complete, err));
+
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_jsonw_uint(&w, "mark", mark);
     fp8q_listing_write(&out->old, "replaced", &w);
@@ -134,17 +143,22 @@ static int read_commit(const struct fp8q_destination *names, bool *pending_out, 
     char *data = NULL, *path = fp8q_join(names->work, FP8Q_COMMIT_NAME);
     size_t len = 0;
     struct fp8q_json *json = NULL;
+
     *old_out = (struct fp8q_listing){0};
+    /* No checksum is as large, so a commit.json without a mark matches no output.  */
     *mark_out = UINT64_MAX;
+
     int status =
         path ? fp8q_read_file_if_there(path, 1 << 28, &data, &len, err) : fp8q_fail_nomem(err);
     *pending_out = data != NULL;
+
     if (status == FP8Q_OK && data)
         status = fp8q_json_parse(data, len, 0, path, &json, err);
     if (json) {
         (void)fp8q_json_uint(fp8q_json_get(json, "mark"), mark_out);
         status = fp8q_listing_parse(fp8q_json_get(json, "replaced"), old_out, err);
     }
+
     fp8q_json_free(json);
     free(data);
     free(path);
@@ -177,6 +191,7 @@ static int put_back_dir(const struct fp8q_outdir *out, const struct fp8q_listing
     struct stat st;
     bool aside, final;
     size_t n;
+
     char *dir = old_dir(out);
     int status = dir ? fp8q_lstat(dir, &st, &aside, err) : fp8q_fail_nomem(err);
     if (status != FP8Q_OK || !aside || old->count == 0)
@@ -185,10 +200,14 @@ static int put_back_dir(const struct fp8q_outdir *out, const struct fp8q_listing
     status = is_there(out->names.final, &final, err);
     if (status == FP8Q_OK)
         status = fp8q_listing_strangers(old, dir, &n, &strangers, err);
+
+    /* As a whole, if it holds nothing but the old output: a rename is done or not done.  */
     if (status == FP8Q_OK && !final && n == 0) {
         status = fp8q_rename(dir, out->names.final, err);
         goto end;
     }
+
+    /* Else file by file; what is not listed stays where it is, and the directory with it.  */
     if (status == FP8Q_OK && !final)
         status = fp8q_mkdir_mode(out->names.final, st.st_mode, err);
     if (status == FP8Q_OK)
@@ -208,6 +227,8 @@ static int move_if_there(const char *dir, const char *name, const char *path, bo
     char *inside = fp8q_join(dir, name);
     const char *from = out_of_dir ? inside : path, *to = out_of_dir ? path : inside;
     int status = inside ? is_there(from, &there, err) : fp8q_fail_nomem(err);
+
+    /* Never over what stands at the new name: the move fails instead.  */
     if (status == FP8Q_OK && there)
         status = fp8q_rename_new(from, to, err);
     free(inside);
@@ -222,19 +243,24 @@ static int put_back_files(const struct fp8q_outdir *out, const struct fp8q_listi
     const struct fp8q_destination *names = &out->names;
     char *dir = old_dir(out);
     int status = dir ? FP8Q_OK : fp8q_fail_nomem(err);
+
     for (size_t i = 0; i < FP8Q_N_COMPANIONS && status == FP8Q_OK; i++) {
         bool made;
         const char *name = fp8q_companion_names[i];
+
+        /* A companion of the new output that P lacks is at DST's name, where it may not stay.  */
         status = in_dir(names->partial, name, &made, err);
         if (status == FP8Q_OK && fp8q_listing_has(files, name) && !made)
             status = move_if_there(names->partial, name, names->companions[i], false, err);
         if (status == FP8Q_OK)
             status = move_if_there(dir, name, names->companions[i], true, err);
     }
+
     if (status == FP8Q_OK)
         status = move_if_there(dir, FP8Q_WEIGHTS_NAME, names->final, true, err);
     if (status == FP8Q_OK)
         status = fp8q_listing_remove(old, dir, NULL, err);
+
     free(dir);
     return status;
 }
@@ -247,10 +273,13 @@ static int is_committed(const struct fp8q_outdir *out, const struct fp8q_listing
 {
     bool partial, final, complete, same;
     uint32_t crc;
+
     *committed_out = false;
     FP8Q_TRY(is_there(out->names.final, &final, err));
     if (!final)
         return FP8Q_OK;
+
+    /* The weights move last, so once P has none everything is in place.  */
     if (!out->names.is_dir) {
         FP8Q_TRY(in_dir(out->names.partial, FP8Q_WEIGHTS_NAME, &partial, err));
         *committed_out = !partial;
@@ -261,6 +290,7 @@ static int is_committed(const struct fp8q_outdir *out, const struct fp8q_listing
     *committed_out = complete && crc == mark;
     if (!*committed_out)
         return FP8Q_OK;
+
     /* Old and new may look the same.  Then nothing was done yet, as far as can be seen, and P goes
      * on to become DST.  */
     FP8Q_TRY(is_there(out->names.partial, &partial, err));
@@ -276,6 +306,8 @@ static int remove_old(struct fp8q_outdir *out, const struct fp8q_listing *old, b
                       struct fp8q_error *err)
 {
     bool gone = true, aside_gone = true;
+
+    /* Set aside, or swapped to P's name.  */
     char *dir = old_dir(out);
     int status = dir ? fp8q_listing_remove(old, dir, &aside_gone, err) : fp8q_fail_nomem(err);
     free(dir);
@@ -296,6 +328,8 @@ static int recover(struct fp8q_outdir *out, const struct fp8q_listing *files,
                                    : put_back_files(out, files, old, err));
         return drop_commit(out, err);
     }
+
+    /* The name is on disk before the old output goes: one of the two survives a power failure.  */
     FP8Q_TRY(flush_parent(out, err));
     FP8Q_TRY(remove_old(out, old, &left, err));
     return fp8q_workdir_clear(&out->names, err);
@@ -324,10 +358,12 @@ static int set_dir_aside(const struct fp8q_outdir *out, struct fp8q_error *err)
     struct stat st;
     bool there;
     char *dir = old_dir(out);
+
     if (!dir)
         return fp8q_fail_nomem(err);
 
     int status = fp8q_rename(out->names.final, dir, &why);
+    /* overlayfs cannot rename a directory of a lower layer, and says that it is another device.  */
     if (status != FP8Q_OK && strcmp(why.id, "cross-device") == 0) {
         status = fp8q_stat(out->names.final, &st, &there, &why);
         if (status == FP8Q_OK)
@@ -337,6 +373,7 @@ static int set_dir_aside(const struct fp8q_outdir *out, struct fp8q_error *err)
         if (status == FP8Q_OK)
             status = fp8q_listing_remove(&out->old, out->names.final, NULL, &why);
     }
+
     if (status != FP8Q_OK && err)
         *err = why;
     free(dir);
@@ -348,6 +385,7 @@ static int place_dir(const struct fp8q_outdir *out, bool *swapped_out, struct fp
 {
     const struct fp8q_destination *names = &out->names;
     *swapped_out = false;
+
     if (out->empty) /* rename() replaces an empty directory, and no other */
         return fp8q_rename(names->partial, names->final, err);
     if (out->old.count == 0)
@@ -355,8 +393,10 @@ static int place_dir(const struct fp8q_outdir *out, bool *swapped_out, struct fp
 
     int status = fp8q_rename_swap(names->partial, names->final, err);
     *swapped_out = status == FP8Q_OK;
+
     if (status != FP8Q_E_UNSUPPORTED)
         return status;
+
     FP8Q_TRY(set_dir_aside(out, err));
     return fp8q_rename_new(names->partial, names->final, err);
 }
@@ -365,6 +405,7 @@ static int commit_dir(const struct fp8q_outdir *out, struct fp8q_error *err)
 {
     const struct fp8q_destination *names = &out->names;
     bool swapped;
+
     FP8Q_TRY(place_dir(out, &swapped, err));
     int status = flush_parent(out, err);
     if (status == FP8Q_OK)
@@ -383,6 +424,8 @@ static int set_files_aside(const struct fp8q_outdir *out, struct fp8q_error *err
     const struct fp8q_destination *names = &out->names;
     char *dir = old_dir(out);
     int status = dir ? fp8q_mkdir(dir, err) : fp8q_fail_nomem(err);
+
+    /* The weights first: a loader that finds them must find their companions, too.  */
     if (status == FP8Q_OK)
         status = move_if_there(dir, FP8Q_WEIGHTS_NAME, names->final, false, err);
     for (size_t i = 0; i < FP8Q_N_COMPANIONS && status == FP8Q_OK; i++)
@@ -395,14 +438,19 @@ static int set_files_aside(const struct fp8q_outdir *out, struct fp8q_error *err
 static int commit_files(const struct fp8q_outdir *out, struct fp8q_error *err)
 {
     const struct fp8q_destination *names = &out->names;
+
     if (out->old.count)
         FP8Q_TRY(set_files_aside(out, err));
+
+    /* Companions before the weights, so that no weights stand there without theirs.  */
     for (size_t i = 0; i < FP8Q_N_COMPANIONS; i++)
         FP8Q_TRY(move_if_there(names->partial, fp8q_companion_names[i], names->companions[i], true,
                                err));
     FP8Q_TRY(move_if_there(names->partial, FP8Q_WEIGHTS_NAME, names->final, true, err));
 
     int status = flush_parent(out, err);
+
+    /* Without its weights it is not there, so fp8q_commit_recover() puts the old one back.  */
     if (status != FP8Q_OK)
         (void)move_if_there(names->partial, FP8Q_WEIGHTS_NAME, names->final, false, NULL);
     return status;
@@ -416,6 +464,7 @@ static int check_whole(const struct fp8q_outdir *out, struct fp8q_error *err)
     struct fp8q_text names = {0};
     const char *missing;
     size_t n = 0;
+
     FP8Q_TRY(fp8q_listing_missing(files, out->names.partial, &missing, err));
     fp8q_show(&a, out->names.partial);
     if (missing)
@@ -437,6 +486,8 @@ static int commit(struct fp8q_outdir *out, struct fp8q_error *err)
     /* DST may have changed since the beginning.  */
     fp8q_listing_reset(&out->old);
     FP8Q_TRY(fp8q_destination_check(&out->names, &out->rules, &out->old, &out->empty, err));
+
+    /* Names in DST.partial are on disk before commit.json says that the output is whole.  */
     FP8Q_TRY(fp8q_flush_tree(out->names.partial, err));
     FP8Q_TRY(write_commit(out, err));
     return out->names.is_dir ? commit_dir(out, err) : commit_files(out, err);
@@ -445,6 +496,7 @@ static int commit(struct fp8q_outdir *out, struct fp8q_error *err)
 int fp8q_outdir_commit(struct fp8q_outdir *out, bool *left_out, struct fp8q_error *err)
 {
     bool left = false, committed;
+
     int status = commit(out, err);
     if (status != FP8Q_OK) {
         (void)fp8q_commit_recover(out, out->rules.files, &committed, NULL);

@@ -29,6 +29,8 @@ static int is_same_request(struct comparison *c, const struct fp8q_request *requ
     struct fp8q_jsonw done = {.indent = 0}, wanted = {.indent = 0};
     fp8q_request_write(&c->manifest.request, NULL, &done);
     fp8q_request_write(request, NULL, &wanted);
+
+    /* As texts: every member that counts is written, so none can be forgotten here.  */
     int status = fp8q_text_status(&done.text, c->err);
     if (status == FP8Q_OK)
         status = fp8q_text_status(&wanted.text, c->err);
@@ -36,6 +38,7 @@ static int is_same_request(struct comparison *c, const struct fp8q_request *requ
     const char *version = fp8q_json_string(fp8q_json_get(c->manifest.json, "fp8q"), "");
     *same_out = status == FP8Q_OK && strcmp(done.text.data, wanted.text.data) == 0 &&
                 strcmp(version, FP8Q_VERSION) == 0;
+
     fp8q_text_reset(&done.text);
     fp8q_text_reset(&wanted.text);
     return status;
@@ -55,11 +58,14 @@ static int compare_weights(struct comparison *c)
         fp8q_text_puts(&c->changed, "shards or config.json of the source have changed");
         return FP8Q_OK;
     }
+
+    /* The quick check is done; from here all bytes are read, since times prove nothing.  */
     FP8Q_TRY(fp8q_fingerprint(c->plan->ckpt, c->plan->threads, c->watch, &crc, c->err));
     if (!states(c, "source.fingerprint", crc)) {
         fp8q_text_puts(&c->changed, "weights of the source have changed");
         return FP8Q_OK;
     }
+
     FP8Q_TRY(fp8q_fingerprint(c->done, c->plan->threads, c->watch, &crc, c->err));
     if (!states(c, "fingerprint", crc))
         fp8q_text_puts(&c->changed, "the weights in it have changed");
@@ -84,6 +90,7 @@ static int compare_side_files(struct comparison *c)
     const struct fp8q_json *files = fp8q_json_get(c->manifest.json, "files");
     struct fp8q_shown shown;
     size_t n = c->copies->count;
+
     if (fp8q_json_count(files) != n)
         fp8q_text_puts(&c->changed, "files of the source were added or removed");
 
@@ -94,6 +101,7 @@ static int compare_side_files(struct comparison *c)
         bool there, exists;
         FP8Q_TRY(crc_in(c->plan->ckpt->dir, name, &source, &there, c->err));
         FP8Q_TRY(crc_in(c->destination, name, &done, &exists, c->err));
+
         if (!key || strcmp(key, name) != 0)
             fp8q_text_puts(&c->changed, "files of the source were added or removed");
         else if (!fp8q_parse_crc(fp8q_json_string(f, NULL), &stated) || source != stated)
@@ -108,10 +116,12 @@ static int compare_side_files(struct comparison *c)
 static int compare(struct comparison *c, const struct fp8q_request *request, bool *complete_out)
 {
     bool found, same;
+
     FP8Q_TRY(fp8q_ckpt_open(c->destination, &c->done, NULL, c->err));
     FP8Q_TRY(fp8q_manifest_read(c->done, &c->manifest, &found, c->err));
     if (!found)
         return FP8Q_OK;
+
     FP8Q_TRY(is_same_request(c, request, &same));
     if (!same)
         return FP8Q_OK;
@@ -119,6 +129,7 @@ static int compare(struct comparison *c, const struct fp8q_request *request, boo
     FP8Q_TRY(compare_weights(c));
     if (c->changed.len == 0 && c->done->is_dir)
         FP8Q_TRY(compare_side_files(c));
+
     *complete_out = c->changed.len == 0;
     return fp8q_text_status(&c->changed, c->err);
 }
@@ -133,6 +144,7 @@ int fp8q_complete(const struct fp8q_plan *plan, const struct fp8q_request *reque
         .plan = plan, .copies = copies, .watch = watch, .destination = destination, .err = &why};
     struct stat st;
     bool there;
+
     *complete_out = false;
     *changed_out = NULL;
     FP8Q_TRY(fp8q_stat(destination, &st, &there, err));
@@ -144,12 +156,14 @@ int fp8q_complete(const struct fp8q_plan *plan, const struct fp8q_request *reque
         *changed_out = c.changed.data;
     else
         fp8q_text_reset(&c.changed);
+
     fp8q_manifest_reset(&c.manifest);
     fp8q_ckpt_close(c.done);
     /* Not readable as an output of fp8q: not complete.  What becomes of it is decided elsewhere.  */
     if (status == FP8Q_E_FORMAT || status == FP8Q_E_MISMATCH || status == FP8Q_E_ARG ||
         strcmp(why.id, "no-safetensors") == 0)
         return FP8Q_OK;
+
     if (status != FP8Q_OK && err)
         *err = why;
     return status;

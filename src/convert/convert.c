@@ -39,9 +39,12 @@ struct job {
 static int list_reads(struct job *j, struct fp8q_error *err)
 {
     const struct fp8q_ckpt *ckpt = j->plan->ckpt, *like = j->plan->options.select.like;
+
     FP8Q_TRY(fp8q_guard_add(&j->reads, ckpt->path, "the source", err));
     for (size_t i = 0; i < ckpt->n_shards; i++)
         FP8Q_TRY(fp8q_guard_add(&j->reads, ckpt->shards[i].path, "a shard of the source", err));
+
+    /* Side files may be links that lead out of the source, so each is guarded by itself.  */
     for (size_t i = 0; i < j->copies.count; i++) {
         char *path = fp8q_join(ckpt->dir, j->copies.files[i].name);
         int status = path ? fp8q_guard_add(&j->reads, path, "a file of the source", err)
@@ -62,16 +65,22 @@ static int list_reads(struct job *j, struct fp8q_error *err)
 static int list_files(struct job *j, struct fp8q_error *err)
 {
     const struct fp8q_plan *plan = j->plan;
+
     for (size_t i = 0; i < plan->n_shards; i++)
         FP8Q_TRY(fp8q_listing_add(&j->files, plan->shards[i].name, err));
+
     if (plan->index_text)
         FP8Q_TRY(fp8q_listing_add(&j->files, FP8Q_INDEX_NAME, err));
     if (plan->config_text)
         FP8Q_TRY(fp8q_listing_add(&j->files, FP8Q_CONFIG_NAME, err));
+
+    /* With a sidecar the manifest is in its header; what `dequantize` writes has none.  */
     if (!plan->options.dequantize && plan->sidecar == SIZE_MAX)
         FP8Q_TRY(fp8q_listing_add(&j->files, FP8Q_MANIFEST_NAME, err));
+
     for (size_t i = 0; i < j->copies.count; i++)
         FP8Q_TRY(fp8q_listing_add(&j->files, j->copies.files[i].name, err));
+
     return fp8q_listing_sort(&j->files, err);
 }
 
@@ -80,14 +89,17 @@ static int output_size(const struct job *j, uint64_t *size_out, struct fp8q_erro
 {
     const struct fp8q_plan *plan = j->plan;
     unsigned *part = fp8q_array(plan->n_shards, sizeof(*part));
+
     int status = part ? FP8Q_OK : fp8q_fail_nomem(err);
     if (status == FP8Q_OK && j->o->n_parts)
         status = fp8q_part_of_shards(plan, j->o->n_parts, part, err);
 
     *size_out = j->o->n_parts ? 0 : j->copies.bytes;
+    /* The record of a shard holds its scales as well.  */
     for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++)
         if (i != plan->sidecar && part[i] == j->o->part)
             *size_out += plan->shards[i].size_bytes + plan->shards[i].scale_bytes;
+
     free(part);
     return status;
 }
@@ -102,12 +114,15 @@ static enum fp8q_outdir_use use_of(const struct fp8q_convert_options *o)
 static int job_fill(struct job *j, struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     uint64_t size;
+
     FP8Q_TRY(fp8q_copies_list(j->plan->ckpt, &j->copies, warnings, err));
     FP8Q_TRY(list_reads(j, err));
     FP8Q_TRY(list_files(j, err));
+
     FP8Q_TRY(fp8q_state_text(j->plan, j->o->request, j->o->n_parts, &j->copies, &j->files,
                              &j->state, err));
     FP8Q_TRY(output_size(j, &size, err));
+
     j->outdir = (struct fp8q_outdir_job){.destination = j->o->destination,
                                          .rules = {.ckpt = j->plan->ckpt,
                                                    .reads = &j->reads,
@@ -163,6 +178,7 @@ static int open_rounding(const struct job *j, struct rounding *r,
                          struct fp8q_error *err)
 {
     const char *calibration = j->o->request->calibration;
+
     *r = (struct rounding){.compensates = calibration != NULL};
     if (!r->compensates) {
         fp8q_text_puts(&r->json, "{\"method\": \"nearest-even\"}");
@@ -172,13 +188,16 @@ static int open_rounding(const struct job *j, struct rounding *r,
     /* To be closed in every case, so a failure leaves it to close_rounding().  */
     FP8Q_TRY(
         fp8q_rounding_open(j->plan, calibration, j->o->kernel, NULL, j->o->watch, &r->gptq, err));
+
     result->n_compensated = r->gptq.n_compensated;
     result->n_guarded = r->gptq.n_plain + r->gptq.n_without;
+
     if (fp8q_calib_is_noise(&r->gptq.calib))
         FP8Q_TRY(fp8q_warn(warnings, err, "calibration-noise",
                            "%s: the model finds its inputs no likelier than chance, so every "
                            "linear keeps plain rounding",
                            calibration));
+
     size_t unheld = fp8q_calib_unheld(&r->gptq.calib);
     if (unheld > 0)
         FP8Q_TRY(fp8q_warn(warnings, err, "calibration-unheld",
@@ -186,6 +205,7 @@ static int open_rounding(const struct job *j, struct rounding *r,
                            "shows whether GPTQ helps and they keep plain rounding; calibrate with "
                            "four samples or more",
                            calibration, unheld, r->gptq.calib.n_sites));
+
     return fp8q_rounding_json(&r->gptq, &r->json, err);
 }
 
@@ -213,13 +233,17 @@ static int stream(const struct job *j, const struct fp8q_outdir *out, struct rou
                                     .skip = skip,
                                     .shared = j->o->n_parts != 0,
                                     .rounding = rounding->compensates ? &rounding->gptq : NULL};
+
     bool look = j->o->resume || j->o->n_parts;
     int status =
         fp8q_parts_choose(plan, out, j->o->part, j->o->n_parts, look, skip, resumed_out, err);
+
+    /* Shards may lie in sub-directories, as they do in the source.  */
     for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++)
         status = fp8q_make_parents_like(plan->ckpt, out->names.partial, plan->shards[i].name, err);
     if (status == FP8Q_OK)
         status = fp8q_stream(plan, &o, err);
+
     free(skip);
     return status;
 }
@@ -239,14 +263,19 @@ static int finish(const struct job *j, const struct fp8q_outdir *out,
                                     .out_dir = out->names.partial,
                                     .record_dir = out->names.work};
     FP8Q_TRY(fp8q_finish(j->plan, &o, result, err));
+
+    /* What was made partly of old and partly of new weights must not get the name.  */
     FP8Q_TRY(fp8q_ckpt_unchanged(j->plan->ckpt, err));
     FP8Q_TRY(fp8q_copies_unchanged(j->plan->ckpt, &j->copies, err));
+
+    /* The last chance to stop: what follows gives the name.  */
     return fp8q_watch_check(j->o->watch, err);
 }
 
 static int commit(struct fp8q_outdir *out, struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+    /* Kept, since the commit frees the names.  */
     char *partial = strdup(out->names.partial);
     bool left = false;
     int status = fp8q_outdir_commit(out, &left, err);
@@ -262,7 +291,10 @@ static int convert(struct job *j, struct fp8q_outdir *out, struct fp8q_convert_r
                    struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     struct rounding rounding;
+
     int status = open_rounding(j, &rounding, result, warnings, err);
+
+    /* Parts make shards alone; what there is once is made by `fp8q finish`.  */
     if (status == FP8Q_OK && !j->o->n_parts)
         status = copy(j, out, err);
     if (status == FP8Q_OK)
@@ -275,6 +307,7 @@ static int convert(struct job *j, struct fp8q_outdir *out, struct fp8q_convert_r
         fp8q_workdir_abandon(out);
         return status;
     }
+
     if (j->o->n_parts) {
         fp8q_workdir_close(out, false);
         return FP8Q_OK;
@@ -305,16 +338,20 @@ int fp8q_convert_complete(const struct fp8q_plan *plan, const struct fp8q_conver
     struct fp8q_shown shown;
     struct job j;
     char *changed = NULL;
+
     *complete_out = false;
     FP8Q_TRY(job_open(&j, plan, o, NULL, err));
     int status = fp8q_complete(plan, o->request, &j.copies, o->destination, o->watch, complete_out,
                                &changed, err);
+
+    /* A run that was killed after its commit may have left its work directory.  */
     if (*complete_out)
         fp8q_outdir_clean(&j.outdir);
     else if (status == FP8Q_OK && changed && !o->overwrite)
         status = fp8q_fail(err, FP8Q_E_ARG, "resume-differs",
                            "%s: is complete, but %.500s; --overwrite makes it anew",
                            fp8q_show(&shown, o->destination), changed);
+
     free(changed);
     job_close(&j);
     return status;
@@ -345,15 +382,18 @@ int fp8q_convert_state(const char *destination, struct fp8q_json **json_out,
     struct fp8q_listing files = {0};
     *json_out = NULL;
     *n_parts_out = 0;
+
     /* Whether it is a file is in the state; names of directories have all that is needed here.  */
     FP8Q_TRY(fp8q_destination_open(destination, true, &names, err));
     int status = fp8q_workdir_state(&names, json_out, &files, err);
+
     if (status == FP8Q_OK && !*json_out)
         status = fp8q_fail(err, FP8Q_E_EVIDENCE, "no-parts",
                            "%s: no part of a conversion to it has been run",
                            fp8q_show(&shown, destination));
     if (status == FP8Q_OK)
         status = parse_state(*json_out, destination, request_out, n_parts_out, err);
+
     fp8q_listing_reset(&files);
     fp8q_destination_reset(&names);
     return status;
@@ -366,16 +406,20 @@ static int describe_output(const struct fp8q_convert_options *o, struct fp8q_fin
     struct fp8q_ckpt *done;
     struct fp8q_manifest m = {0};
     bool found;
+
     FP8Q_TRY(fp8q_ckpt_open(o->destination, &done, NULL, err));
     int status = fp8q_manifest_read(done, &m, &found, err);
+
     for (size_t i = 0; i < done->n_shards; i++)
         result->file_bytes += (uint64_t)done->shards[i].stat.st_size;
+
     if (status == FP8Q_OK && found) {
         const char *output = fp8q_json_string(fp8q_json_get(m.json, "fingerprint"), NULL);
         const char *source = fp8q_json_string(fp8q_json_path(m.json, "source.fingerprint"), NULL);
         (void)fp8q_parse_crc(output, &result->output_fingerprint);
         (void)fp8q_parse_crc(source, &result->source_fingerprint);
     }
+
     fp8q_manifest_reset(&m);
     fp8q_ckpt_close(done);
     return status;
@@ -385,6 +429,8 @@ static int finish_parts(struct job *j, struct fp8q_outdir *out, struct fp8q_conv
                         struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     struct rounding rounding = {.compensates = false};
+
+    /* Before all else: a part that is missing should cost no copies.  */
     int status = fp8q_parts_check(j->plan, out, j->o->n_parts, err);
     if (status == FP8Q_OK)
         status = open_rounding(j, &rounding, result, warnings, err);
@@ -392,6 +438,7 @@ static int finish_parts(struct job *j, struct fp8q_outdir *out, struct fp8q_conv
         status = copy(j, out, err);
     if (status == FP8Q_OK)
         status = finish(j, out, &rounding, &result->finish, err);
+
     close_rounding(&rounding);
 
     if (status != FP8Q_OK) {
@@ -408,16 +455,21 @@ int fp8q_convert_finish(const struct fp8q_plan *plan, const struct fp8q_convert_
     struct job j;
     struct fp8q_outdir out;
     *result = (struct fp8q_convert_result){.complete = true};
+
     FP8Q_TRY(job_open(&j, plan, o, warnings, err));
     j.outdir.use = FP8Q_OUTDIR_FINISH;
+    /* Its shards are there already, so no space is asked for.  */
     j.outdir.size_bytes = 0;
     int status = fp8q_outdir_open(&j.outdir, &out, warnings, err);
+
+    /* The run before this one was killed when all but the cleaning was done.  */
     if (status == FP8Q_OK && out.committed) {
         fp8q_workdir_close(&out, true);
         status = describe_output(o, &result->finish, err);
     } else if (status == FP8Q_OK) {
         status = finish_parts(&j, &out, result, warnings, err);
     }
+
     job_close(&j);
     return status;
 }

@@ -148,16 +148,20 @@ static enum fate fate_on_top(const struct fp8q_ckpt *ckpt, const char *name)
 static enum fate fate_of_file(const struct fp8q_ckpt *ckpt, const char *relative, bool own)
 {
     const char *name = fp8q_basename(relative);
+
     if (is_shard(ckpt, relative))
         return QUIET;
     if (is_training(name))
         return TRAINING;
+
+    /* A module of its own is copied whole, but for the state of a training.  */
     if (own)
         return COPY;
     if (is_fact(name))
         return FACTS;
     if (is_second_copy(name))
         return WEIGHTS;
+
     return name == relative ? fate_on_top(ckpt, name) : COPY;
 }
 
@@ -220,8 +224,10 @@ static int add_file(struct walk *w, const char *path, const char *relative)
 {
     struct fp8q_copies *c = w->copies;
     int fd;
+
     FP8Q_TRY(fp8q_grow(&c->files, c->count, &w->cap, sizeof(*c->files), w->err));
     FP8Q_TRY(fp8q_grow(&c->stats, c->count, &w->stats_cap, sizeof(*c->stats), w->err));
+
     FP8Q_TRY(fp8q_open_read(path, &c->stats[c->count], &fd, w->err));
     (void)fp8q_close(&fd, path, NULL);
 
@@ -269,6 +275,8 @@ static bool is_own(const struct fp8q_ckpt *ckpt, const char *relative, char **na
     bool config = false;
     for (size_t i = 0; i < n; i++)
         config = config || strcmp(names[i], FP8Q_CONFIG_NAME) == 0;
+
+    /* One that holds shards of this checkpoint is a part of it, whatever else is in it.  */
     for (size_t i = 0; i < ckpt->n_shards && config; i++)
         if (strncmp(ckpt->shards[i].name, relative, len) == 0 && ckpt->shards[i].name[len] == '/')
             return false;
@@ -299,17 +307,22 @@ static int visit_path(struct walk *w, const struct level *level, const char *pat
     struct stat self, st;
     struct fp8q_error why = {0};
     bool there, exists = false;
+
+    /* The link and what it leads to: links to directories have a rule of their own.  */
     FP8Q_TRY(fp8q_lstat(path, &self, &there, w->err));
     int status = fp8q_stat(path, &st, &exists, &why);
+    /* A loop of links is a link that leads nowhere, and no reason to fail.  */
     if (status != FP8Q_OK && strcmp(why.id, "link-loop") != 0) {
         if (w->err)
             *w->err = why;
         return status;
     }
+
     if (!there || !exists)
         return leave_out(w, relative, NOWHERE);
     if (!is_utf8(relative))
         return leave_out(w, relative, BAD_NAME);
+
     if (S_ISDIR(st.st_mode))
         return visit_dir(w, level, path, relative, &st, S_ISLNK(self.st_mode));
 
@@ -333,9 +346,12 @@ static int walk_dir(struct walk *w, const char *relative, struct level *level)
 {
     char **names = NULL;
     size_t n = 0;
+
     char *dir = *relative ? fp8q_join(w->ckpt->dir, relative) : strdup(w->ckpt->dir);
     int status = dir ? fp8q_list_dir(dir, &names, &n, w->err) : fp8q_fail_nomem(w->err);
     free(dir);
+
+    /* Known by the names in it, before any of them is visited; below it, all is its own.  */
     level->own = level->own || (*relative && is_own(w->ckpt, relative, names, n));
 
     for (size_t i = 0; i < n && status == FP8Q_OK; i++) {
@@ -343,6 +359,7 @@ static int walk_dir(struct walk *w, const char *relative, struct level *level)
         status = child ? visit(w, level, child) : fp8q_fail_nomem(w->err);
         free(child);
     }
+
     fp8q_names_free(names, n);
     return status;
 }
@@ -355,6 +372,7 @@ static int warn_left(const struct left_out *l, const char *reason, struct fp8q_w
                      struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     if (l->count <= NAMED) {
         for (size_t i = 0; i < l->count; i++)
             FP8Q_TRY(fp8q_warn(warnings, err, "not-copied", "\"%s\" is not copied: %s",
@@ -365,6 +383,7 @@ static int warn_left(const struct left_out *l, const char *reason, struct fp8q_w
     struct fp8q_text names = {0};
     for (size_t i = 0; i < NAMED - 1; i++)
         fp8q_text_printf(&names, "%s\"%s\"", i ? ", " : "", fp8q_show(&shown, l->names[i]));
+
     int status = fp8q_text_status(&names, err);
     if (status == FP8Q_OK)
         status = fp8q_warn(warnings, err, "not-copied", "%s and %zu more are not copied: %s",
@@ -415,23 +434,28 @@ int fp8q_make_parents_like(const struct fp8q_ckpt *ckpt, const char *dir, const 
                            struct fp8q_error *err)
 {
     char *from = fp8q_join(ckpt->dir, relative), *to = fp8q_join(dir, relative);
+
     int status = from && to ? FP8Q_OK : fp8q_fail_nomem(err);
     if (status == FP8Q_OK) {
         char *in_from = from + strlen(from) - strlen(relative);
         char *in_to = to + strlen(to) - strlen(relative);
+        /* Each directory in turn, from the top: both paths are cut off at the same slash.  */
         for (const char *slash = strchr(relative, '/'); slash && status == FP8Q_OK;
              slash = strchr(slash + 1, '/')) {
             struct stat st, ignored;
             bool there, exists;
             in_from[slash - relative] = in_to[slash - relative] = '\0';
+
             status = fp8q_lstat(to, &ignored, &exists, err);
             if (status == FP8Q_OK && !exists)
                 status = fp8q_stat(from, &st, &there, err);
             if (status == FP8Q_OK && !exists)
                 status = fp8q_mkdir_mode(to, there ? st.st_mode : 0777, err);
+
             in_from[slash - relative] = in_to[slash - relative] = '/';
         }
     }
+
     free(from);
     free(to);
     return status;
@@ -459,6 +483,7 @@ static int copy_one(const struct fp8q_ckpt *ckpt, struct fp8q_side_file *file,
     FP8Q_TRY(fp8q_unlink(to, err)); /* what a resumed run left */
     FP8Q_TRY(fp8q_copy_file(from, to, watch, &copied, err));
     file->crc32 = copied.crc32;
+    /* What was copied is what was listed: the same file, with no write since.  */
     return same(&copied.stat, listed) ? FP8Q_OK : changed(ckpt, file->name, "changed", err);
 }
 
@@ -471,14 +496,17 @@ int fp8q_copies_run(const struct fp8q_ckpt *ckpt, struct fp8q_copies *copies, co
         size_t i = k % copies->count;
         struct fp8q_side_file *f = &copies->files[i];
         char *from = fp8q_join(ckpt->dir, f->name), *to = fp8q_join(dir, f->name);
+
         if (!from || !to)
             status = fp8q_fail_nomem(err);
         else if (k >= copies->count)
             status = fp8q_flush_file(to, err);
         else
             status = fp8q_make_parents_like(ckpt, dir, f->name, err);
+
         if (status == FP8Q_OK && k < copies->count)
             status = copy_one(ckpt, f, &copies->stats[i], from, to, watch, err);
+
         free(from);
         free(to);
     }
@@ -503,18 +531,22 @@ int fp8q_copies_unchanged(const struct fp8q_ckpt *ckpt, const struct fp8q_copies
                           struct fp8q_error *err)
 {
     struct fp8q_copies now;
+
     if (!ckpt->is_dir)
         return FP8Q_OK;
     FP8Q_TRY(text_unchanged(ckpt, FP8Q_CONFIG_NAME, ckpt->config_text, ckpt->config_len, err));
     if (ckpt->has_index)
         FP8Q_TRY(text_unchanged(ckpt, FP8Q_INDEX_NAME, ckpt->index_text, ckpt->index_len, err));
+
     FP8Q_TRY(fp8q_copies_list(ckpt, &now, NULL, err));
 
     int status = FP8Q_OK;
     for (size_t i = 0, k = 0; (i < copies->count || k < now.count) && status == FP8Q_OK; i++, k++) {
+        /* Both lists come from the same walk, so they agree name by name if nothing changed.  */
         int order = 1;
         if (i < copies->count)
             order = k < now.count ? strcmp(copies->files[i].name, now.files[k].name) : -1;
+
         if (order < 0)
             status = changed(ckpt, copies->files[i].name, "was removed", err);
         else if (order > 0)
@@ -522,6 +554,7 @@ int fp8q_copies_unchanged(const struct fp8q_ckpt *ckpt, const struct fp8q_copies
         else if (!same(&copies->stats[i], &now.stats[k]))
             status = changed(ckpt, copies->files[i].name, "changed", err);
     }
+
     fp8q_copies_reset(&now);
     return status;
 }

@@ -49,6 +49,7 @@ char *fp8q_default_destination(const struct fp8q_ckpt *ckpt, const char *suffix)
     const char *base = fp8q_basename(ckpt->path);
     if (strcmp(base, ".") != 0 && strcmp(base, "..") != 0 && *base != '\0')
         return named(ckpt->path, strlen(ckpt->path), suffix);
+
     char *real;
     (void)fp8q_real_path(ckpt->path, &real, NULL);
     char *out = real ? named(real, without_slashes(real), suffix) : NULL;
@@ -60,12 +61,14 @@ static int check_name(const char *path, const char *final, bool is_dir, struct f
 {
     struct fp8q_shown shown;
     const char *name = fp8q_basename(final);
+
     fp8q_show(&shown, path);
     if (*name == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return fp8q_fail(err, FP8Q_E_ARG, "dst-name",
                          "\"%s\": DST gets its name by a rename, so it must end in a name of its "
                          "own (not \".\", \"..\" or \"/\")",
                          shown.text);
+
     if (is_dir)
         return FP8Q_OK;
     if (fp8q_weights_stem(name) == strlen(name) || fp8q_is_scales_file(name))
@@ -80,6 +83,7 @@ int fp8q_destination_open(const char *path, bool is_dir, struct fp8q_destination
                           struct fp8q_error *err)
 {
     size_t len = without_slashes(path);
+
     *names = (struct fp8q_destination){.is_dir = is_dir};
     names->final = named(path, len, "");
     names->partial = named(path, len, ".partial");
@@ -90,10 +94,13 @@ int fp8q_destination_open(const char *path, bool is_dir, struct fp8q_destination
         size_t dir = (size_t)(fp8q_basename(names->final) - names->final);
         names->parent = dir ? named(path, dir, "") : strdup(".");
         static const char *const endings[] = {FP8Q_SCALES_ENDING, FP8Q_MANIFEST_ENDING};
+
         for (size_t i = 0; i < FP8Q_N_COMPANIONS; i++)
             names->companions[i] = named(names->final, fp8q_weights_stem(names->final), endings[i]);
+
         made = names->parent && names->companions[0] && names->companions[1];
     }
+
     int status = made ? check_name(path, names->final, is_dir, err) : fp8q_fail_nomem(err);
     if (status != FP8Q_OK)
         fp8q_destination_reset(names);
@@ -125,9 +132,11 @@ static int check_existing(const struct fp8q_destination *names, const struct fp8
 {
     struct fp8q_shown shown;
     bool same = same_file(existing, source), holds = false;
+
     fp8q_show(&shown, names->final);
     for (size_t i = 0; i < ckpt->n_shards && !same; i++)
         same = same_file(existing, &ckpt->shards[i].stat);
+
     if (same)
         return fp8q_fail(err, FP8Q_E_ARG, "dst-is-src", "%s: is the source itself", shown.text);
 
@@ -135,6 +144,7 @@ static int check_existing(const struct fp8q_destination *names, const struct fp8
         FP8Q_TRY(fp8q_lies_in(ckpt->path, existing, &holds, err));
     if (holds)
         return fp8q_fail(err, FP8Q_E_ARG, "dst-holds-src", "%s: the source lies in it", shown.text);
+
     if (S_ISDIR(existing->st_mode) != ckpt->is_dir)
         return fp8q_fail(err, FP8Q_E_ARG, "dst-kind", "%s: is a %s, the source is a %s", shown.text,
                          ckpt->is_dir ? "file" : "directory", ckpt->is_dir ? "directory" : "file");
@@ -147,6 +157,7 @@ static int check_source(const struct fp8q_destination *names, const struct fp8q_
     struct fp8q_shown shown;
     struct stat source, existing;
     bool there, inside = false;
+
     FP8Q_TRY(fp8q_stat(ckpt->path, &source, &there, err));
     if (!there)
         return fp8q_fail(err, FP8Q_E_IO, "source-changed", "%s: is gone",
@@ -155,6 +166,8 @@ static int check_source(const struct fp8q_destination *names, const struct fp8q_
     FP8Q_TRY(fp8q_stat(names->final, &existing, &there, err));
     if (there)
         FP8Q_TRY(check_existing(names, ckpt, &source, &existing, err));
+
+    /* What lies in the source counts as one of its files, so DST may not lie there.  */
     if (ckpt->is_dir)
         FP8Q_TRY(fp8q_lies_in(names->parent, &source, &inside, err));
     if (inside)
@@ -170,9 +183,11 @@ static int check_reads(const struct fp8q_destination *names, const struct fp8q_g
     const char *written[] = {names->final, names->partial, names->work,
                              names->is_dir ? NULL : names->companions[0],
                              names->is_dir ? NULL : names->companions[1]};
+
     for (size_t i = 0; i < sizeof(written) / sizeof(*written); i++) {
         struct fp8q_shown a, b;
         const char *path, *what;
+
         if (!written[i])
             continue;
         FP8Q_TRY(fp8q_guard_find_below(reads, written[i], &path, &what, err));
@@ -196,15 +211,20 @@ static int check_length(const struct fp8q_destination *names, const char *dir, c
     struct stat st;
     bool there;
     char *path = name ? fp8q_join(dir, name) : strdup(dir);
+
     if (!path)
         return fp8q_fail_nomem(err);
+
     int status = fp8q_lstat(path, &st, &there, &why);
     free(path);
+
+    /* The system answers: limits differ by file system, so none is assumed here.  */
     if (strcmp(why.id, "path-too-long") == 0)
         return fp8q_fail(err, FP8Q_E_ARG, "dst-path",
                          "%s: what is written there gets names that "
                          "are too long: %.600s",
                          fp8q_show(&shown, names->final), why.message);
+
     if (status != FP8Q_OK && err)
         *err = why;
     return status;
@@ -214,6 +234,7 @@ int fp8q_destination_check_lengths(const struct fp8q_destination *names,
                                    const struct fp8q_listing *files, struct fp8q_error *err)
 {
     FP8Q_TRY(check_length(names, names->final, NULL, err));
+
     /* The longest that stands in the work directory.  */
     FP8Q_TRY(check_length(names, names->work, "shard-000000.record.0123456789abcdef", err));
     for (size_t i = 0; i < FP8Q_N_COMPANIONS && !names->is_dir; i++)
@@ -251,9 +272,12 @@ static int check_replaceable(const struct fp8q_destination *names, const struct 
                              bool overwrite, bool *empty_out, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     fp8q_show(&shown, names->final);
     if (S_ISDIR(existing->st_mode) && names->is_dir)
         FP8Q_TRY(dir_is_empty(names->final, empty_out, err));
+
+    /* An empty directory holds nothing that could be lost, so it needs no --overwrite.  */
     if (!*empty_out && !overwrite)
         return fp8q_fail(err, FP8Q_E_ARG, "dst-exists",
                          "%s: exists already; --overwrite replaces an earlier output", shown.text);
@@ -261,6 +285,7 @@ static int check_replaceable(const struct fp8q_destination *names, const struct 
     if (S_ISLNK(existing->st_mode))
         return fp8q_fail(err, FP8Q_E_ARG, "dst-link",
                          "%s: is a link; name what it leads to, or remove it", shown.text);
+
     if (fp8q_is_mount(names->final))
         return fp8q_fail(err, FP8Q_E_ARG, "dst-mount",
                          "%s: is a mount point, which cannot be replaced; name something in it, "

@@ -40,6 +40,8 @@ static void join_pieces(const struct fp8q_plan *plan, const struct fp8q_piece_cr
 {
     for (size_t i = 0; i < plan->n_pieces; i++) {
         const struct fp8q_piece *p = &plan->pieces[i];
+
+        /* Bytes of a row; a kept piece counts its bytes as columns.  */
         uint64_t row = p->n_cols;
         if (p->kind != FP8Q_OUT_KEPT)
             row *= fp8q_dtype_bits(plan->ckpt->tensors[p->source].dtype) / 8;
@@ -47,6 +49,7 @@ static void join_pieces(const struct fp8q_plan *plan, const struct fp8q_piece_cr
         uint32_t *source = &results->source_crc[p->source];
         *source = fp8q_crc32_join(*source, crcs[i].source, p->n_rows * row);
         results->output_crc[p->output] = crcs[i].output;
+
         if (p->scale != SIZE_MAX)
             results->output_crc[p->scale] = crcs[i].scales;
     }
@@ -56,15 +59,20 @@ static int read_records(const struct fp8q_plan *plan, const char *dir, struct fp
                         struct fp8q_error *err)
 {
     struct fp8q_record record = {.crcs = fp8q_array(plan->n_pieces, sizeof(*record.crcs))};
+
     int status = record.crcs ? FP8Q_OK : fp8q_fail_nomem(err);
     for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++) {
+        /* No stripe fills the sidecar, so it has no record.  */
         if (i == plan->sidecar)
             continue;
+
         status = need_record(plan, i, dir, &record, err);
         free(record.scales);
     }
+
     if (status == FP8Q_OK)
         join_pieces(plan, record.crcs, results);
+
     free(record.crcs);
     return status;
 }
@@ -79,8 +87,10 @@ static int crc_of_uncarried(const struct fp8q_plan *plan, size_t source, uint32_
     enum { CHUNK = 1 << 18 };
     const struct fp8q_tensor *t = &plan->ckpt->tensors[source];
     char *buf = malloc(CHUNK);
+
     int status = buf ? FP8Q_OK : fp8q_fail_nomem(err);
     *crc_out = 0;
+
     for (uint64_t at = 0; status == FP8Q_OK && at < t->size_bytes;) {
         size_t n = (size_t)fp8q_min_u64(t->size_bytes - at, CHUNK);
         status = fp8q_ckpt_read(plan->ckpt, t, at, buf, n, err);
@@ -88,6 +98,7 @@ static int crc_of_uncarried(const struct fp8q_plan *plan, size_t source, uint32_
             *crc_out = fp8q_crc32(*crc_out, buf, n);
         at += n;
     }
+
     free(buf);
     return status;
 }
@@ -99,16 +110,20 @@ static int source_fingerprint(const struct fp8q_plan *plan, const struct fp8q_re
     uint32_t fingerprint = 0;
     bool *carried = fp8q_array(ckpt->n_tensors, sizeof(*carried));
     int status = carried ? FP8Q_OK : fp8q_fail_nomem(err);
+
     for (size_t i = 0; i < plan->n_pieces && carried; i++)
         carried[plan->pieces[i].source] = true;
 
     for (size_t i = 0; i < ckpt->n_tensors && status == FP8Q_OK; i++) {
         const struct fp8q_tensor *t = &ckpt->tensors[i];
         uint32_t crc = results->source_crc[i];
+
         if (!carried[i])
             status = crc_of_uncarried(plan, i, &crc, err);
+
         fingerprint = fp8q_fingerprint_add(fingerprint, t->name, t->dtype, t->shape, t->ndim, crc);
     }
+
     free(carried);
     *fingerprint_out = fingerprint;
     return status;
@@ -117,6 +132,8 @@ static int source_fingerprint(const struct fp8q_plan *plan, const struct fp8q_re
 static uint32_t output_fingerprint(const struct fp8q_plan *plan, const struct fp8q_results *results)
 {
     uint32_t fingerprint = 0;
+
+    /* By name, as checkpoint/fingerprint.h asks, so that it does not depend on the sharding.  */
     for (size_t i = 0; i < plan->n_tensors; i++) {
         const struct fp8q_out_tensor *t = &plan->tensors[plan->by_name[i]];
         fingerprint = fp8q_fingerprint_add(fingerprint, t->name, t->dtype, t->shape, t->ndim,
@@ -156,6 +173,8 @@ static int close_named(char *path, int *fd, int status, struct fp8q_error *err)
 {
     if (status == FP8Q_OK)
         status = fp8q_fsync(*fd, path, err);
+
+    /* Of two failures the first counts: the close must not hide it.  */
     int closed = fp8q_close(fd, path, status == FP8Q_OK ? err : NULL);
     free(path);
     return status == FP8Q_OK ? closed : status;
@@ -194,15 +213,19 @@ static int write_scales(const struct fp8q_plan *plan, const char *record_dir, in
                         const char *path, uint64_t data_start, struct fp8q_error *err)
 {
     struct fp8q_record record = {.crcs = fp8q_array(plan->n_pieces, sizeof(*record.crcs))};
+
     int status = record.crcs ? FP8Q_OK : fp8q_fail_nomem(err);
     for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++) {
         if (i == plan->sidecar || plan->shards[i].scale_bytes == 0)
             continue;
+
+        /* One record at a time, so memory holds the scales of one shard.  */
         status = need_record(plan, i, record_dir, &record, err);
         if (status == FP8Q_OK)
             status = write_shard_scales(plan, i, record.scales, fd, path, data_start, err);
         free(record.scales);
     }
+
     free(record.crcs);
     return status;
 }
@@ -215,6 +238,7 @@ static int write_sidecar(const struct fp8q_plan *plan, const struct fp8q_finish_
     struct fp8q_text header = {0};
     char *path = NULL;
     int fd = -1;
+
     int status = fp8q_manifest_sidecar_header(plan, facts, &header, err);
     if (status == FP8Q_OK)
         status = open_named(plan, o->out_dir, s->name, &path, &fd, err);
@@ -254,6 +278,7 @@ static int write_files(const struct fp8q_plan *plan, const struct fp8q_finish_op
 {
     FP8Q_TRY(source_fingerprint(plan, results, &result->source_fingerprint, err));
     result->output_fingerprint = output_fingerprint(plan, results);
+
     struct fp8q_manifest_facts facts = {.request = o->request,
                                         .results = results,
                                         .source_fingerprint = result->source_fingerprint,
@@ -261,7 +286,9 @@ static int write_files(const struct fp8q_plan *plan, const struct fp8q_finish_op
                                         .side_files = o->copies->files,
                                         .n_side_files = o->copies->count,
                                         .rounding = o->rounding};
+
     FP8Q_TRY(write_manifest(plan, o, &facts, result, err));
+
     if (plan->index_text)
         FP8Q_TRY(write_named(plan, o->out_dir, FP8Q_INDEX_NAME, plan->index_text,
                              strlen(plan->index_text), result, err));

@@ -62,8 +62,11 @@ static int compare_below(const char *name, const char *dir, size_t len)
 static bool has_below(const struct fp8q_listing *l, const char *dir)
 {
     size_t from = 0, to = l->count, len = strlen(dir);
+
+    /* The list is sorted by bytes, so all that lies in one directory stands together.  */
     while (from < to) {
         size_t middle = from + (to - from) / 2;
+
         int order = compare_below(l->names[middle], dir, len);
         if (order == 0)
             return true;
@@ -78,11 +81,13 @@ static bool has_below(const struct fp8q_listing *l, const char *dir)
 int fp8q_listing_sort(struct fp8q_listing *l, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     if (l->count)
         qsort(l->names, l->count, sizeof(*l->names), fp8q_compare_strings);
 
     for (size_t i = 0; i < l->count; i++) {
         bool twice = i > 0 && strcmp(l->names[i - 1], l->names[i]) == 0;
+
         if (twice || has_below(l, l->names[i]))
             return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "name-clash",
                              "\"%s\" would be written twice, or is a file and a directory at once; "
@@ -116,6 +121,7 @@ static int visit(struct walk *w, const char *relative)
     struct fp8q_shown shown;
     struct stat st;
     bool there;
+
     char *path = fp8q_join(w->root, relative);
     int status = path ? fp8q_lstat(path, &st, &there, w->err) : fp8q_fail_nomem(w->err);
     free(path);
@@ -124,6 +130,8 @@ static int visit(struct walk *w, const char *relative)
     /* What NFS keeps of a file that was removed while it was open goes by itself.  */
     if (!there || strncmp(fp8q_basename(relative), ".nfs", 4) == 0)
         return FP8Q_OK;
+
+    /* A directory without a listed file is a stranger as a whole, and named once.  */
     if (S_ISDIR(st.st_mode) && has_below(w->listing, relative))
         return walk_dir(w, relative);
     if (S_ISREG(st.st_mode) && fp8q_listing_has(w->listing, relative))
@@ -158,6 +166,7 @@ int fp8q_listing_strangers(const struct fp8q_listing *l, const char *dir, size_t
     struct walk w = {.listing = l, .root = dir, .names = names_out, .err = err};
     struct stat st;
     bool there;
+
     *n_out = 0;
     FP8Q_TRY(fp8q_lstat(dir, &st, &there, err));
     if (!there)
@@ -177,6 +186,8 @@ static int is_file(const char *dir, const char *name, bool *is_out, struct fp8q_
     char *path = fp8q_join(dir, name);
     int status = path ? fp8q_lstat(path, &st, &there, err) : fp8q_fail_nomem(err);
     free(path);
+
+    /* Not through links: a link of a listed name is not the file that was written.  */
     *is_out = status == FP8Q_OK && there && S_ISREG(st.st_mode);
     return status;
 }
@@ -215,15 +226,18 @@ static int remove_empty_dirs(const char *dir, const char *name, struct fp8q_erro
 {
     char *path = fp8q_join(dir, name);
     bool gone = true;
+
     if (!path)
         return fp8q_fail_nomem(err);
 
     int status = FP8Q_OK;
     while (gone && status == FP8Q_OK && strlen(path) > strlen(dir)) {
+        /* Not @dir itself, which goes last of all.  */
         *strrchr(path, '/') = '\0';
         if (strlen(path) > strlen(dir))
             status = fp8q_rmdir(path, &gone, err);
     }
+
     free(path);
     return status;
 }
@@ -233,6 +247,7 @@ int fp8q_listing_remove(const struct fp8q_listing *l, const char *dir, bool *gon
 {
     struct stat st;
     bool there, gone = true;
+
     FP8Q_TRY(fp8q_lstat(dir, &st, &there, err));
     if (gone_out)
         *gone_out = !there;
@@ -241,9 +256,12 @@ int fp8q_listing_remove(const struct fp8q_listing *l, const char *dir, bool *gon
 
     for (size_t i = 0; i < l->count; i++)
         FP8Q_TRY(unlink_below(dir, l->names[i], err));
+
+    /* All files first: a directory goes only when the last file in it is gone.  */
     for (size_t i = 0; i < l->count; i++)
         if (strchr(l->names[i], '/'))
             FP8Q_TRY(remove_empty_dirs(dir, l->names[i], err));
+
     FP8Q_TRY(fp8q_rmdir(dir, &gone, err));
     if (gone_out)
         *gone_out = gone;
@@ -312,11 +330,13 @@ int fp8q_listing_parse(const struct fp8q_json *json, struct fp8q_listing *l, str
 
     for (const struct fp8q_json *i = fp8q_json_first(json); i && status == FP8Q_OK;
          i = fp8q_json_next(i)) {
+        /* What is listed may be removed, so no name may lead out of the directory.  */
         const char *name = fp8q_json_string(i, "");
         status = fp8q_stays_inside(name)
                      ? fp8q_listing_add(l, name, err)
                      : fp8q_fail(err, FP8Q_E_FORMAT, "listing", "a file is no relative path");
     }
+
     if (status == FP8Q_OK)
         status = fp8q_listing_sort(l, err);
     if (status != FP8Q_OK)

@@ -76,6 +76,7 @@ static int look_at_work(const struct fp8q_destination *names, struct leftover *l
     struct fp8q_text strangers = {0};
     struct fp8q_error why = {0};
     size_t n = 0;
+
     FP8Q_TRY(look_at(names->work, &left->work, err));
     if (!left->work)
         return FP8Q_OK;
@@ -91,6 +92,8 @@ static int look_at_work(const struct fp8q_destination *names, struct leftover *l
         status = fp8q_commit_pending(names, &left->pending, &left->old, &why);
     if (status == FP8Q_OK)
         return look_at_old(names, left, err);
+
+    /* Not written by fp8q, so nothing in the directory can be taken for its own.  */
     if (status == FP8Q_E_FORMAT)
         return foreign(names->work, why.message, err);
     if (err)
@@ -104,6 +107,7 @@ static int look_at_partial(const struct fp8q_destination *names, struct leftover
 {
     struct fp8q_text strangers = {0}, others = {0};
     size_t n = 0, n_others = 1;
+
     FP8Q_TRY(look_at(names->partial, &left->partial, err));
     if (!left->partial)
         return FP8Q_OK;
@@ -111,8 +115,10 @@ static int look_at_partial(const struct fp8q_destination *names, struct leftover
     int status = fp8q_listing_strangers(&left->files, names->partial, &n, &strangers, err);
     if (status == FP8Q_OK && n && left->pending)
         status = fp8q_listing_strangers(&left->old, names->partial, &n_others, &others, err);
+
     if (status == FP8Q_OK && n && n_others)
         status = foreign(names->partial, strangers.data, err);
+
     fp8q_text_reset(&strangers);
     fp8q_text_reset(&others);
     return status;
@@ -166,6 +172,7 @@ int fp8q_outdir_check(const struct fp8q_outdir_job *job, struct fp8q_error *err)
         status = fp8q_destination_check(&names, &job->rules, &old, &empty, err);
     if (status == FP8Q_OK)
         status = check_parts(&names, job, &left, err);
+
     leftover_reset(&left);
     fp8q_listing_reset(&old);
     fp8q_destination_reset(&names);
@@ -178,13 +185,16 @@ static int make_dir(const char *path, mode_t mode, bool *made_out, struct fp8q_e
 {
     struct fp8q_error why = {0};
     bool there;
+
     int status = fp8q_mkdir_mode(path, mode, &why); /* first, since parts do it at the same time */
     *made_out = status == FP8Q_OK;
     if (*made_out)
         return FP8Q_OK;
+
     FP8Q_TRY(look_at(path, &there, err));
     if (there)
         return FP8Q_OK;
+
     if (err)
         *err = why;
     return status;
@@ -243,6 +253,8 @@ static int remove_leftover(const struct fp8q_outdir *out, const struct leftover 
                            struct fp8q_error *err)
 {
     bool gone;
+
+    /* DST.partial first: the state lists its files, and must outlive them.  */
     FP8Q_TRY(fp8q_listing_remove(&left->files, out->names.partial, &gone, err));
     if (!gone)
         return foreign(out->names.partial, "something was put into it", err);
@@ -255,9 +267,11 @@ static int write_state(const struct fp8q_outdir *out, const struct fp8q_outdir_j
 {
     struct fp8q_error why = {0};
     struct leftover left = {0};
+
     int status = fp8q_workdir_put(&out->names, FP8Q_STATE_NAME, job->state, true, &why);
     if (status == FP8Q_OK)
         return FP8Q_OK;
+
     if (status != FP8Q_E_ARG) {
         if (err)
             *err = why;
@@ -277,6 +291,7 @@ static int settle_state(const struct fp8q_outdir *out, const struct fp8q_outdir_
 {
     struct fp8q_shown shown;
     *resumed_out = false;
+
     if (job->use == FP8Q_OUTDIR_FRESH || !left->state) {
         if (job->use == FP8Q_OUTDIR_FINISH)
             return fp8q_fail(err, FP8Q_E_EVIDENCE, "no-parts",
@@ -286,6 +301,7 @@ static int settle_state(const struct fp8q_outdir *out, const struct fp8q_outdir_
             FP8Q_TRY(remove_leftover(out, left, err));
         return write_state(out, job, err);
     }
+
     *resumed_out = true;
     return compare_state(out, job, left, err);
 }
@@ -308,6 +324,7 @@ static int settle_commit(struct fp8q_outdir *out, const struct fp8q_outdir_job *
                          struct leftover *left, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+
     if (!left->pending)
         return FP8Q_OK;
     if (job->use == FP8Q_OUTDIR_PART) /* which shares the lock */
@@ -317,6 +334,7 @@ static int settle_commit(struct fp8q_outdir *out, const struct fp8q_outdir_job *
             fp8q_show(&shown, out->names.final));
 
     FP8Q_TRY(fp8q_commit_recover(out, &left->files, &out->committed, err));
+    /* The names stand otherwise now, so everything is looked at again.  */
     leftover_reset(left);
     return look(&out->names, left, err);
 }
@@ -338,9 +356,12 @@ static int settle(struct fp8q_outdir *out, const struct fp8q_outdir_job *job, bo
 {
     struct leftover left = {0};
     bool resumed = false, made = false;
+
     int status = look(&out->names, &left, err);
     if (status == FP8Q_OK)
         status = settle_commit(out, job, &left, err);
+
+    /* A finished output: there is nothing left that could be checked or made.  */
     if (status == FP8Q_OK && out->committed && job->use == FP8Q_OUTDIR_FINISH)
         goto end;
 
@@ -350,11 +371,14 @@ static int settle(struct fp8q_outdir *out, const struct fp8q_outdir_job *job, bo
         status = check_parts(&out->names, job, &left, err);
     if (status == FP8Q_OK)
         status = settle_state(out, job, &left, &resumed, err);
+
     /* What a fresh run found, it has removed: from here on all is its own.  */
     *made_work = *made_work || (status == FP8Q_OK && job->use == FP8Q_OUTDIR_FRESH);
     if (status == FP8Q_OK)
         status = make_dir(out->names.partial, partial_mode(out), &made, err);
     *made_partial = made;
+
+    /* What was made before has its space already, so a resumed run is not asked for it.  */
     if (status == FP8Q_OK && !resumed)
         status = check_space(out, job->size_bytes, err);
 end:
@@ -379,6 +403,7 @@ int fp8q_outdir_open(const struct fp8q_outdir_job *job, struct fp8q_outdir *out,
     bool shared = job->use == FP8Q_OUTDIR_PART, made_work = false, made_partial = false;
     *out = (struct fp8q_outdir){
         .rules = job->rules, .keep = job->use != FP8Q_OUTDIR_FRESH, .lock_fd = -1};
+
     FP8Q_TRY(fp8q_outdir_check(job, err));
     FP8Q_TRY(fp8q_destination_open(job->destination, job->rules.ckpt->is_dir, &out->names, err));
 
@@ -386,12 +411,14 @@ int fp8q_outdir_open(const struct fp8q_outdir_job *job, struct fp8q_outdir *out,
     if (status == FP8Q_OK) {
         status = take_lock(out, shared, warnings, err);
         if (status != FP8Q_OK) {
+            /* FP8Q_E_ARG: another run holds it, so the directory is that run's by now.  */
             fp8q_workdir_close(out, made_work && status != FP8Q_E_ARG);
             return status;
         }
         status = settle(out, job, &made_work, &made_partial, err);
     }
     if (status != FP8Q_OK) {
+        /* A part removes nothing: others may be at work in the same directories.  */
         give_up(out, made_work && !shared, made_partial && !shared);
         return status;
     }
@@ -404,9 +431,12 @@ void fp8q_outdir_clean(const struct fp8q_outdir_job *job)
     struct fp8q_outdir out = {.rules = job->rules, .lock_fd = -1};
     struct leftover left = {0};
     bool cleared = false;
+
     if (fp8q_destination_open(job->destination, job->rules.ckpt->is_dir, &out.names, NULL) !=
         FP8Q_OK)
         return;
+
+    /* In silence: DST is complete, so what cannot be cleaned is no failure.  */
     if (look(&out.names, &left, NULL) == FP8Q_OK && left.work &&
         take_lock(&out, false, NULL, NULL) == FP8Q_OK &&
         settle_commit(&out, job, &left, NULL) == FP8Q_OK) {
@@ -416,6 +446,7 @@ void fp8q_outdir_clean(const struct fp8q_outdir_job *job)
         else if (left.state && parts_of(&left) == 0)
             cleared = remove_leftover(&out, &left, NULL) == FP8Q_OK;
     }
+
     leftover_reset(&left);
     fp8q_workdir_close(&out, cleared);
 }

@@ -62,6 +62,7 @@ static bool is_dequantized(const struct fp8q_ckpt *ckpt)
 static int open_output(struct owner *o)
 {
     struct fp8q_error why = {0};
+
     int status = fp8q_ckpt_open(o->path, &o->ckpt, NULL, &why);
     if (status == FP8Q_OK && is_dequantized(o->ckpt))
         return FP8Q_OK;
@@ -69,6 +70,7 @@ static int open_output(struct owner *o)
         status = fp8q_manifest_read(o->ckpt, &o->manifest, &o->has_manifest, &why);
     if (status == FP8Q_OK)
         return FP8Q_OK;
+
     bool failed = status == FP8Q_E_NOMEM || (status == FP8Q_E_IO && strcmp(why.id, "io") == 0);
     if (!failed) /* it can be read, and is something else */
         return foreign(o, why.message);
@@ -81,13 +83,16 @@ static int open_output(struct owner *o)
 static int check_headers(const struct owner *o, const char *file_as)
 {
     const struct fp8q_json *headers = fp8q_json_get(o->manifest.json, "headers");
+
     for (size_t i = 0; i < o->ckpt->n_shards; i++) {
         const struct fp8q_shard *s = &o->ckpt->shards[i];
         uint32_t crc;
+
         if (metadata(s, "fp8q.manifest"))
             continue;
         const char *stated =
             fp8q_json_string(fp8q_json_get(headers, file_as ? file_as : s->name), NULL);
+
         if (!fp8q_parse_crc(stated, &crc) || crc != s->header.crc32)
             return changed(o, s->name);
     }
@@ -110,6 +115,7 @@ static int add_checked(struct owner *o, const char *name, uint32_t crc)
 {
     uint32_t actual = 0;
     bool there;
+
     FP8Q_TRY(exists(o->path, name, &there, o->err));
     if (!there)
         return FP8Q_OK;
@@ -118,8 +124,11 @@ static int add_checked(struct owner *o, const char *name, uint32_t crc)
     struct fp8q_error why = {0};
     int status = path ? fp8q_file_crc32(path, &actual, &why) : fp8q_fail_nomem(&why);
     free(path);
+
+    /* Another content may be somebody's work, which would be lost.  */
     if (strcmp(why.id, "not-regular") == 0 || (status == FP8Q_OK && actual != crc))
         return changed(o, name);
+
     if (status != FP8Q_OK && o->err)
         *o->err = why;
     FP8Q_TRY(status);
@@ -136,6 +145,7 @@ static int add_stated(struct owner *o, const char *name, const char *key)
 
 static int list_by_manifest(struct owner *o)
 {
+    /* Shards by their headers; their payload may be terabytes, and is not read again.  */
     FP8Q_TRY(check_headers(o, NULL));
     for (size_t i = 0; i < o->ckpt->n_shards; i++)
         FP8Q_TRY(fp8q_listing_add(o->files, o->ckpt->shards[i].name, o->err));
@@ -146,6 +156,8 @@ static int list_by_manifest(struct owner *o)
     for (const struct fp8q_json *f = fp8q_json_first(files); f; f = fp8q_json_next(f)) {
         uint32_t crc;
         const char *name = fp8q_json_key(f);
+
+        /* A manifest is a file like any other: its names must not lead out of the directory.  */
         if (!name || !fp8q_stays_inside(name) || !fp8q_parse_crc(fp8q_json_string(f, NULL), &crc))
             return foreign(o, "an entry of its manifest cannot be read");
         FP8Q_TRY(add_checked(o, name, crc));
@@ -164,10 +176,13 @@ static int list_by_source(struct owner *o, const struct fp8q_destination_rules *
 {
     static const char *const made[] = {FP8Q_INDEX_NAME, FP8Q_CONFIG_NAME};
     bool there;
+
     if (!is_dequantized(o->ckpt))
         return foreign(o, "neither a manifest nor fp8q's metadata in its shards");
+
     for (size_t i = 0; i < o->ckpt->n_shards; i++)
         FP8Q_TRY(fp8q_listing_add(o->files, o->ckpt->shards[i].name, o->err));
+
     for (size_t i = 0; i < 2; i++) {
         FP8Q_TRY(exists(o->path, made[i], &there, o->err));
         if (there)
@@ -180,6 +195,7 @@ static int list_by_source(struct owner *o, const struct fp8q_destination_rules *
         char *path = fp8q_join(rules->ckpt->dir, name);
         int status = path ? fp8q_file_crc32(path, &crc, o->err) : fp8q_fail_nomem(o->err);
         free(path);
+
         FP8Q_TRY(status);
         FP8Q_TRY(add_checked(o, name, crc));
     }
@@ -232,12 +248,14 @@ int fp8q_owned_dir(const char *dir, const struct fp8q_destination_rules *rules,
 static int list_companions(struct owner *o, const struct fp8q_destination *names)
 {
     bool in_shard = o->ckpt->n_shards > 1;
+
     for (size_t i = 0; i < FP8Q_N_COMPANIONS; i++) {
         bool ours = o->has_manifest && (i == 0) == in_shard, there;
         struct stat st;
         FP8Q_TRY(fp8q_lstat(names->companions[i], &st, &there, o->err));
         if (!there)
             continue;
+
         if (!ours || !S_ISREG(st.st_mode)) {
             struct owner other = {.path = names->companions[i], .err = o->err};
             return foreign(&other, "it is not of the weights file beside it");

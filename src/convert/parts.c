@@ -20,6 +20,8 @@ struct sized {
 static int by_size(const void *a, const void *b)
 {
     const struct sized *x = a, *y = b;
+
+    /* A tie goes to the lower number, so that the shares are the same on every machine.  */
     if (x->bytes != y->bytes)
         return x->bytes > y->bytes ? -1 : 1;
     return x->shard < y->shard ? -1 : 1;
@@ -31,6 +33,7 @@ int fp8q_part_of_shards(const struct fp8q_plan *plan, unsigned n_parts, unsigned
 {
     struct sized *order = fp8q_array(plan->n_shards, sizeof(*order));
     uint64_t *load = fp8q_array(n_parts, sizeof(*load));
+
     if (!order || !load) {
         free(order);
         free(load);
@@ -50,6 +53,8 @@ int fp8q_part_of_shards(const struct fp8q_plan *plan, unsigned n_parts, unsigned
         for (unsigned p = 1; p < n_parts; p++)
             if (load[p] < load[least])
                 least = p;
+
+        /* Numbers of parts begin with 1: 0 is the sidecar, which `fp8q finish` writes.  */
         load[least] += order[i].bytes;
         part_out[order[i].shard] = least + 1;
     }
@@ -97,8 +102,10 @@ int fp8q_parts_choose(const struct fp8q_plan *plan, const struct fp8q_outdir *ou
     bool *done = fp8q_array(plan->n_shards, sizeof(*done));
     int status = part_of && done ? FP8Q_OK : fp8q_fail_nomem(err);
     *resumed_out = 0;
+
     if (status == FP8Q_OK && n_parts)
         status = fp8q_part_of_shards(plan, n_parts, part_of, err);
+    /* Without parts all shards are of part 0, and so is this run.  */
     for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++)
         skip[i] = part_of[i] != part;
 
@@ -108,6 +115,7 @@ int fp8q_parts_choose(const struct fp8q_plan *plan, const struct fp8q_outdir *ou
         skip[i] = skip[i] || done[i];
         *resumed_out += done[i];
     }
+
     free(part_of);
     free(done);
     return status;
@@ -136,18 +144,23 @@ int fp8q_parts_check(const struct fp8q_plan *plan, const struct fp8q_outdir *out
     struct fp8q_shown shown;
     unsigned *part_of = fp8q_array(plan->n_shards, sizeof(*part_of));
     bool *done = fp8q_array(plan->n_shards, sizeof(*done));
+
     int status = part_of && done ? FP8Q_OK : fp8q_fail_nomem(err);
+
+    /* The same shares as in the runs of the parts, so that the message names what to run again.  */
     if (status == FP8Q_OK)
         status = fp8q_part_of_shards(plan, n_parts, part_of, err);
     if (status == FP8Q_OK)
         status = list_done(plan, out, NULL, done, err);
     if (status == FP8Q_OK)
         status = name_missing(plan, n_parts, part_of, done, &missing, err);
+
     if (status == FP8Q_OK && missing.len)
         status = fp8q_fail(err, FP8Q_E_EVIDENCE, "part-missing",
                            "%s: of %u parts these have not ended, were not run, or were changed "
                            "since: %.200s",
                            fp8q_show(&shown, out->names.final), n_parts, missing.data);
+
     fp8q_text_reset(&missing);
     free(part_of);
     free(done);

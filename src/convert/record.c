@@ -70,6 +70,7 @@ static int record_text(const struct fp8q_plan *plan, size_t shard, const struct 
     const struct fp8q_out_shard *s = &plan->shards[shard];
     struct stamp stamp = stamp_of(&record->stat);
     char line[128];
+
     head_line(plan, shard, line);
     fp8q_text_puts(t, line);
     fp8q_text_add(t, (const char *)&stamp, sizeof(stamp));
@@ -100,12 +101,14 @@ int fp8q_record_write(const struct fp8q_plan *plan, size_t shard, const char *re
     int status = path && fresh ? record_text(plan, shard, record, &t, err) : fp8q_fail_nomem(err);
 
     if (status == FP8Q_OK) {
+        /* Under a name of its own first: a record that is seen is whole.  */
         status = write_text(fresh, &t, err);
         if (status == FP8Q_OK)
             status = fp8q_rename(fresh, path, err);
         if (status != FP8Q_OK)
             (void)fp8q_unlink(fresh, NULL);
     }
+
     fp8q_text_reset(&t);
     free(path);
     free(fresh);
@@ -122,9 +125,12 @@ static bool take_apart(const struct fp8q_plan *plan, size_t shard, const char *d
     struct stamp stamp;
     char line[128];
     uint32_t end;
+
+    /* The line has the header's checksum, so a record of another plan's shard is not taken.  */
     head_line(plan, shard, line);
     if (len != record_size(plan, shard) || memcmp(data, line, strlen(line)) != 0)
         return false;
+
     memcpy(&end, data + len - sizeof(end), sizeof(end));
     if (fp8q_crc32(0, data, len - sizeof(end)) != end)
         return false;
@@ -133,6 +139,7 @@ static bool take_apart(const struct fp8q_plan *plan, size_t shard, const char *d
     memcpy(&stamp, at, sizeof(stamp));
     unstamp(&stamp, &record->stat);
     at += sizeof(stamp);
+
     size_t crc_bytes = s->n_pieces * sizeof(*record->crcs);
     if (crc_bytes)
         memcpy(record->crcs + s->first_piece, at, crc_bytes);
@@ -145,8 +152,10 @@ int fp8q_record_read(const struct fp8q_plan *plan, size_t shard, const char *rec
 {
     char *data = NULL;
     size_t len = 0;
+
     *found_out = false;
     record->scales = fp8q_array(plan->shards[shard].scale_bytes, 1);
+
     char *path = record_path(record_dir, shard, false);
     int status = record->scales && path ? FP8Q_OK : fp8q_fail_nomem(err);
     if (status == FP8Q_OK)
@@ -156,10 +165,12 @@ int fp8q_record_read(const struct fp8q_plan *plan, size_t shard, const char *rec
 
     if (data)
         *found_out = take_apart(plan, shard, data, len, record);
+
     if (!*found_out) {
         free(record->scales);
         record->scales = NULL;
     }
+
     free(data);
     free(path);
     return status;
@@ -194,16 +205,21 @@ static int compare_bytes(const struct fp8q_plan *plan, size_t shard, const struc
 {
     const struct fp8q_out_shard *s = &plan->shards[shard];
     uint32_t crc;
+
     FP8Q_TRY(crc_of(r, 0, s->data_start, &crc, err));
     *same_out = crc == s->header_crc32;
+
     for (size_t i = s->first_piece; i < s->first_piece + s->n_pieces && *same_out; i++) {
         const struct fp8q_piece *p = &plan->pieces[i];
         const struct fp8q_out_tensor *t = &plan->tensors[p->output];
+
         FP8Q_TRY(crc_of(r, s->data_start + t->begin, s->data_start + t->end, &crc, err));
         *same_out = crc == crcs[i].output;
 
         const struct fp8q_out_tensor *scale =
             p->scale == SIZE_MAX ? NULL : &plan->tensors[p->scale];
+
+        /* Scales in a sidecar are no bytes of this shard.  */
         if (!*same_out || !scale || scale->shard != shard)
             continue;
         FP8Q_TRY(crc_of(r, s->data_start + scale->begin, s->data_start + scale->end, &crc, err));
@@ -217,8 +233,10 @@ int fp8q_record_vouches(const struct fp8q_plan *plan, size_t shard, const char *
 {
     struct stat st;
     bool there;
+
     *same_out = false;
     FP8Q_TRY(fp8q_lstat(path, &st, &there, err));
+
     if (!there || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != plan->shards[shard].size_bytes)
         return FP8Q_OK;
 
@@ -227,10 +245,12 @@ int fp8q_record_vouches(const struct fp8q_plan *plan, size_t shard, const char *
     if (*same_out)
         return FP8Q_OK;
 
+    /* Touched, or copied with the tree: the bytes decide, at the price of a read.  */
     struct reader r = {.fd = -1, .path = path, .buf = malloc(CHUNK)};
     int status = r.buf ? fp8q_open_read(path, NULL, &r.fd, err) : fp8q_fail_nomem(err);
     if (status == FP8Q_OK)
         status = compare_bytes(plan, shard, &r, record->crcs, same_out, err);
+
     (void)fp8q_close(&r.fd, path, NULL);
     free(r.buf);
     return status;

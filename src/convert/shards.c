@@ -17,18 +17,15 @@ int fp8q_shards_create(const struct fp8q_plan *plan, const struct fp8q_stream_op
                        struct fp8q_shards *s, struct fp8q_error *err)
 {
     *s = (struct fp8q_shards){.plan = plan, .options = options, .lock = PTHREAD_MUTEX_INITIALIZER};
-
     s->files = fp8q_array(plan->n_shards, sizeof(*s->files));
     s->crcs = fp8q_array(plan->n_pieces, sizeof(*s->crcs));
     s->source_crc = fp8q_array(plan->n_stripes, sizeof(*s->source_crc));
     s->output_crc = fp8q_array(plan->n_stripes, sizeof(*s->output_crc));
-
     for (size_t i = 0; s->files && i < plan->n_shards; i++)
         s->files[i] = (struct fp8q_open_output){.fd = -1, .writer = PTHREAD_MUTEX_INITIALIZER};
 
     if (s->files && s->crcs && s->source_crc && s->output_crc)
         return FP8Q_OK;
-
     fp8q_shards_reset(s);
     return fp8q_fail_nomem(err);
 }
@@ -136,12 +133,10 @@ static int write_inline_scales(const struct fp8q_shards *s, uint32_t shard, stru
 {
     const struct fp8q_out_shard *o = &s->plan->shards[shard];
     const struct fp8q_open_output *f = &s->files[shard];
-
     for (size_t i = o->first_piece; i < o->first_piece + o->n_pieces; i++) {
         const struct fp8q_piece *p = &s->plan->pieces[i];
         if (p->scale == SIZE_MAX)
             continue;
-
         const struct fp8q_out_tensor *t = &s->plan->tensors[p->scale];
         FP8Q_TRY(fp8q_pwrite(f->fd, (const char *)f->scales + p->scale_offset,
                              (size_t)(t->end - t->begin), o->data_start + t->begin, f->path, err));
@@ -223,7 +218,6 @@ int fp8q_shards_write_empty(struct fp8q_shards *s, struct fp8q_error *err)
         /* The sidecar is finish.c's: its scales are known when all shards are done.  */
         if (i == s->plan->sidecar || s->options->skip[i] || s->files[i].stripes_left > 0)
             continue;
-
         FP8Q_TRY(open_output(s, i, err));
         FP8Q_TRY(end_output(s, i, err));
     }

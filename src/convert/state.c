@@ -53,6 +53,8 @@ static uint32_t plan_crc(const struct fp8q_plan *plan)
     uint32_t crc = 0;
     for (size_t i = 0; i < plan->n_shards; i++) {
         const struct fp8q_out_shard *s = &plan->shards[i];
+
+        /* A header has every name, type, shape and offset of its shard.  */
         crc = fp8q_crc32(crc, s->name, strlen(s->name) + 1);
         crc = fp8q_crc32(crc, &s->header_crc32, sizeof(s->header_crc32));
     }
@@ -76,6 +78,7 @@ int fp8q_state_text(const struct fp8q_plan *plan, const struct fp8q_request *req
 {
     struct fp8q_jsonw w = {.indent = 1};
     uint32_t calibration;
+
     FP8Q_TRY(calibration_crc(request, &calibration, err));
 
     fp8q_jsonw_open(&w, NULL, '{');
@@ -83,9 +86,11 @@ int fp8q_state_text(const struct fp8q_plan *plan, const struct fp8q_request *req
     fp8q_jsonw_uint(&w, "parts", n_parts);
     fp8q_request_write(request, "request", &w);
     fp8q_jsonw_uint(&w, "calibration_crc32", calibration);
+
     write_source(&w, plan->ckpt, copies, n_parts == 0);
     fp8q_jsonw_uint(&w, "plan_crc32", plan_crc(plan));
     fp8q_listing_write(files, "files", &w);
+
     fp8q_jsonw_close(&w, '}');
 
     *out = w.text;
@@ -100,6 +105,7 @@ int fp8q_state_parse(const char *text, size_t len, const char *what, struct fp8q
 {
     struct fp8q_shown shown;
     uint64_t parts;
+
     *files_out = (struct fp8q_listing){0};
     FP8Q_TRY(fp8q_json_parse(text, len, 0, what, json_out, err));
 
@@ -111,6 +117,7 @@ int fp8q_state_parse(const char *text, size_t len, const char *what, struct fp8q
                            fp8q_show(&shown, what));
     else
         status = fp8q_listing_parse(fp8q_json_get(*json_out, "files"), files_out, err);
+
     if (status != FP8Q_OK) {
         fp8q_json_free(*json_out);
         *json_out = NULL;
@@ -125,6 +132,7 @@ static bool same_value(const struct fp8q_json *a, const struct fp8q_json *b)
 {
     const char *s = fp8q_json_string(a, NULL), *t = fp8q_json_string(b, NULL);
     uint64_t m, n;
+
     if (!a || !b)
         return a == b;
     if (s || t)
@@ -138,6 +146,8 @@ static bool same_value(const struct fp8q_json *a, const struct fp8q_json *b)
         fp8q_json_bool(a, false) != fp8q_json_bool(b, false) ||
         fp8q_json_count(a) != fp8q_json_count(b))
         return false;
+
+    /* Members in the same order: both texts were written by the same function.  */
     const struct fp8q_json *i = fp8q_json_first(a), *k = fp8q_json_first(b);
     for (; i && k; i = fp8q_json_next(i), k = fp8q_json_next(k)) {
         const char *x = fp8q_json_key(i), *y = fp8q_json_key(k);
@@ -158,10 +168,12 @@ static bool compare_files(const struct fp8q_json *then, const struct fp8q_json *
 {
     struct fp8q_shown shown;
     const struct fp8q_json *a = fp8q_json_first(then), *b = fp8q_json_first(now);
+
     while (a || b) {
         int order = strcmp(name_of(a), name_of(b));
         if (!a || !b)
             order = a ? -1 : 1;
+
         if (order == 0 && !same_value(a, b))
             fp8q_text_printf(out, "%s \"%s\" of the source has changed", kind,
                              fp8q_show(&shown, name_of(a)));
@@ -169,6 +181,8 @@ static bool compare_files(const struct fp8q_json *then, const struct fp8q_json *
             fp8q_text_printf(out, "%s \"%s\" of the source is %s", kind,
                              fp8q_show(&shown, name_of(order < 0 ? a : b)),
                              order < 0 ? "gone" : "new");
+
+        /* The first difference is enough for a message.  */
         if (out->len)
             return true;
         a = fp8q_json_next(a);
@@ -205,6 +219,8 @@ static void compare(const struct fp8q_json *then, const struct fp8q_json *now,
         {"config_crc32", "config.json of the source has changed"},
         {"index_crc32", "the index of the source has changed"},
     };
+
+    /* From the plainest reason to the least plain; the first that holds is said.  */
     for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++)
         if (!same_value(fp8q_json_get(then, facts[i].key), fp8q_json_get(now, facts[i].key))) {
             fp8q_text_puts(out, facts[i].says);
@@ -216,6 +232,7 @@ static void compare(const struct fp8q_json *then, const struct fp8q_json *now,
         compare_files(fp8q_json_get(then, "side_files"), fp8q_json_get(now, "side_files"), "file",
                       out))
         return;
+
     if (!same_value(then, now)) /* --like another checkpoint under the same path */
         fp8q_text_puts(out, "the plan is another one");
 }

@@ -97,7 +97,6 @@ static int load_weights(struct stream *s, struct worker *w, const struct fp8q_pi
                         struct fp8q_error *err)
 {
     const struct fp8q_tensor *t = &s->plan->ckpt->tensors[p->source];
-
     if (!fp8q_is_fp8(t->dtype) || p->kind == FP8Q_OUT_KEPT || w->weights_of == p->source)
         return FP8Q_OK;
 
@@ -136,7 +135,6 @@ static void report_progress(struct stream *s, const struct fp8q_piece *p)
 {
     uint64_t bytes = fp8q_plan_stripe_bytes(s->plan, p);
     uint64_t done = atomic_fetch_add(&s->done_bytes, bytes) + bytes;
-
     fp8q_watch_report(s->options->watch, s->plan->options.dequantize ? "dequantize" : "quantize",
                       done, s->total_bytes, FP8Q_UNIT_BYTES);
 }
@@ -146,7 +144,6 @@ static int quantize_stripe(struct stream *s, struct worker *w, struct fp8q_strip
 {
     struct fp8q_rounding *r = s->options->rounding;
     size_t source = job->piece->source;
-
     if (!r)
         return fp8q_stripe_quantize(job, err);
 
@@ -166,7 +163,6 @@ static int end_stripe(struct stream *s, const struct pending *done, struct fp8q_
     /* Before the release: the one of the last stripe joins the checksums of the whole shard.  */
     s->outputs.source_crc[done->number] = done->job.source_crc;
     s->outputs.output_crc[done->number] = done->job.output_crc;
-
     report_progress(s, p);
     return release(s, p, err);
 }
@@ -397,14 +393,11 @@ static void close_stream(struct stream *s)
 static int run(struct stream *s, struct fp8q_error *err)
 {
     const struct fp8q_watch *watch = s->options->watch;
-
     FP8Q_TRY(open_stream(s, err));
     list_stripes(s);
-
     FP8Q_TRY(fp8q_shards_write_empty(&s->outputs, err));
     if (s->plan->options.select.scheme == FP8Q_SCHEME_TENSOR)
         FP8Q_TRY(fp8q_pool_run(watch, s->n_workers, s->n_stripes, measure_stripe, s, err));
-
     FP8Q_TRY(fp8q_pool_run(watch, s->n_workers, s->n_stripes, run_stripe, s, err));
 
     /* What workers still hold when no task is left, written by this thread alone.  */

@@ -43,7 +43,6 @@ uint64_t fp8q_stripe_need(const struct fp8q_plan *plan, const struct fp8q_piece 
 {
     enum fp8q_dtype from = plan->ckpt->tensors[piece->source].dtype;
     enum fp8q_float ignored;
-
     if (piece->kind == FP8Q_OUT_KEPT)
         return FP8Q_COPY_BYTES;
 
@@ -51,7 +50,6 @@ uint64_t fp8q_stripe_need(const struct fp8q_plan *plan, const struct fp8q_piece 
     uint64_t cell = fp8q_dtype_bits(from) / 8 + output_size(plan, piece) +
                     (fp8q_float_of(from, &ignored) ? 0 : sizeof(float)) +
                     (compensated ? sizeof(float) : 0);
-
     return fp8q_ceil_div(piece->n_cols, FP8Q_BLOCK) * FP8Q_BLOCK * FP8Q_BLOCK * cell + 64;
 }
 
@@ -98,7 +96,6 @@ static bool one_panel(const struct pass *p)
 static bool next_panel(struct pass *p)
 {
     p->col += p->panel_cols;
-
     uint64_t left = p->n_cols - p->col;
     p->panel_cols = left < p->width ? left : p->width;
     return left > 0;
@@ -123,7 +120,6 @@ static bool next_chunk(const struct pass *p, uint32_t *first, uint32_t *n)
 {
     *first += *n;
     uint32_t rows = chunk_rows(p), left = p->n_rows - *first;
-
     *n = left < rows ? left : rows;
     return left > 0;
 }
@@ -357,7 +353,6 @@ static int encode_blocks(struct pass *p, const float *scales, struct fp8q_error 
 static int quantize_blocks(struct pass *p, struct fp8q_error *err)
 {
     uint64_t grid_cols = fp8q_ceil_div(p->n_cols, FP8Q_BLOCK);
-
     while (next_panel(p)) {
         float *scales = p->job->scales + p->job->stripe * grid_cols + p->col / FP8Q_BLOCK;
 
@@ -401,13 +396,11 @@ int fp8q_stripe_quantize(struct fp8q_stripe_job *job, struct fp8q_error *err)
 {
     struct pass p;
     struct fp8q_shown shown;
-
     pass_open(&p, job);
     if (p.width > WIDEST) /* a site takes rows as they are */
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "too-wide",
                          "tensor \"%s\": error compensation ends at %llu columns",
                          fp8q_show(&shown, p.source->name), (unsigned long long)WIDEST);
-
     FP8Q_TRY(job->piece->scheme == FP8Q_SCHEME_BLOCK ? quantize_blocks(&p, err)
                                                      : quantize_rows(&p, err));
     pass_close(&p);
@@ -418,12 +411,10 @@ int fp8q_stripe_amax_only(struct fp8q_stripe_job *job, float *amax_out, struct f
 {
     struct pass p;
     float amax[FP8Q_BLOCK] = {0};
-
     pass_open(&p, job);
     /* The source's checksum comes from the pass that encodes, so none is taken here.  */
     while (next_panel(&p))
         FP8Q_TRY(row_amax(&p, amax, false, err));
-
     *amax_out = 0;
     for (uint32_t r = 0; r < p.n_rows; r++)
         *amax_out = amax[r] > *amax_out ? amax[r] : *amax_out;

@@ -39,6 +39,7 @@ int fp8q_workdir_put(const struct fp8q_destination *names, const char *name, con
     char *fresh = fp8q_join_unique(names->work, name); /* parts do this at the same time */
     int status =
         path && fresh ? fp8q_write_file(fresh, text, strlen(text), err) : fp8q_fail_nomem(err);
+
     if (status == FP8Q_OK) {
         status = (once ? fp8q_rename_new : fp8q_rename)(fresh, path, err);
         if (status != FP8Q_OK)
@@ -65,6 +66,7 @@ static enum entry entry_of(const char *name)
                  {FP8Q_COMMIT_NAME, ENTRY_COMMIT},
                  {"shard-", ENTRY_RECORD},
                  {"shard.", ENTRY_RECORD}};
+
     if (strcmp(name, LOCK_NAME) == 0)
         return ENTRY_LOCK;
     if (strcmp(name, FP8Q_OLD_NAME) == 0)
@@ -98,6 +100,7 @@ int fp8q_workdir_strangers(const struct fp8q_destination *names, size_t *n_out, 
     struct fp8q_shown shown;
     char **list;
     size_t n;
+
     *n_out = 0;
     *records_out = false;
     FP8Q_TRY(fp8q_list_dir(names->work, &list, &n, err));
@@ -107,10 +110,12 @@ int fp8q_workdir_strangers(const struct fp8q_destination *names, size_t *n_out, 
         bool ours = false;
         status = is_ours(names, list[i], &ours, err);
         *records_out = *records_out || entry_of(list[i]) == ENTRY_RECORD;
+
         if (status == FP8Q_OK && !ours && (*n_out)++ < 5)
             fp8q_text_printf(names_out, "%s\"%s\"", names_out->len ? ", " : "",
                              fp8q_show(&shown, list[i]));
     }
+
     fp8q_names_free(list, n);
     return status == FP8Q_OK ? fp8q_text_status(names_out, err) : status;
 }
@@ -123,8 +128,10 @@ static int clear(const struct fp8q_destination *names, char **list, size_t n, en
 {
     for (size_t i = 0; i < n; i++) {
         bool ours;
+
         if (entry_of(list[i]) != entry)
             continue;
+
         FP8Q_TRY(is_ours(names, list[i], &ours, err));
         char *path = fp8q_join(names->work, list[i]);
         int status = path ? FP8Q_OK : fp8q_fail_nomem(err);
@@ -145,6 +152,7 @@ int fp8q_workdir_clear(const struct fp8q_destination *names, struct fp8q_error *
     bool there;
     char **list;
     size_t n;
+
     FP8Q_TRY(fp8q_lstat(names->work, &st, &there, err));
     if (!there)
         return FP8Q_OK;
