@@ -31,6 +31,7 @@ int fp8q_gate_add(struct fp8q_gate *gate, struct fp8q_gate_check check, struct f
     }
 
     gate->checks[gate->n_checks++] = check;
+    /* Verdicts stand in the order of their gravity, and the gravest is the gate's.  */
     if (check.verdict > gate->verdict && check.verdict != FP8Q_VERDICT_SKIPPED)
         gate->verdict = check.verdict;
     return FP8Q_OK;

@@ -42,6 +42,7 @@ static int read_number(const struct fp8q_json *object, const char *member, bool 
     if (!required && (!value || fp8q_json_is_null(value)))
         return FP8Q_OK;
 
+    /* What is no number becomes NaN, which is in no range.  */
     *out = fp8q_json_number(value, ABSENT);
     if (*out >= range.low && *out <= range.high)
         return FP8Q_OK;
@@ -88,6 +89,7 @@ static int read_samples(struct fp8q_evidence_eval *f, const struct fp8q_json *li
 
         if (!fp8q_json_uint(fp8q_json_get(item, "tokens"), &s->tokens))
             return bad_member(what, "samples[].tokens", "an integer", err);
+        /* A sample of which nothing was scored has no KLD: null is right there.  */
         FP8Q_TRY(read_number(item, "kld", s->tokens > 0, nats, what, &s->kld, err));
         FP8Q_TRY(read_number(item, "top1", false, share, what, &s->top1, err));
         f->n_scored += s->tokens > 0;
@@ -137,6 +139,7 @@ static struct sample_sums add_samples(const struct fp8q_evidence_eval *f)
         sums.top1 += s->top1 * (double)s->tokens;
     }
 
+    /* The same error as eval's (fp8q_ratio_se): tokens weigh, samples are the units.  */
     sums.kld /= total;
     sums.top1 /= total;
     for (size_t i = 0; i < f->n_samples; i++)
@@ -168,6 +171,7 @@ static int check_samples(struct fp8q_evidence_eval *f, const char *what, struct 
 
     const struct sample_sums sums = add_samples(f);
     struct fp8q_evidence_row *row = &f->output;
+    /* Exact where it can be; figures went through division and text.  */
     if (sums.tokens != f->tokens)
         return contradiction(what, "tokens", (double)f->tokens, (double)sums.tokens, err);
     if (differ(row->kld, sums.kld))
@@ -177,6 +181,7 @@ static int check_samples(struct fp8q_evidence_eval *f, const char *what, struct 
     if (differ(row->top1, sums.top1))
         return contradiction(what, "top1", row->top1, sums.top1, err);
 
+    /* A file that states no error has one all the same.  */
     row->kld_se = sums.kld_se;
     row->top1_se = sums.top1_se;
     return FP8Q_OK;
@@ -217,6 +222,7 @@ static int read_eval(struct fp8q_evidence_eval *f, const struct fp8q_json *root,
     FP8Q_TRY(read_row(requant, requant != NULL, what, &f->requant, err));
     FP8Q_TRY(read_samples(f, fp8q_json_get(root, "samples"), what, err));
 
+    /* Only now, since it replaces the errors that the file states.  */
     FP8Q_TRY(check_samples(f, what, err));
     return check_perplexity(root, what, f->output.dln, err);
 }
@@ -245,6 +251,7 @@ static int read_root(struct fp8q_evidence *e, const struct fp8q_json *root, cons
     FP8Q_TRY(read_fingerprint(root, "fingerprints.output", what, &e->output, err));
     FP8Q_TRY(read_fingerprint(root, "fingerprints.inputs", what, &e->inputs, err));
     FP8Q_TRY(read_fingerprint(root, "fingerprints.config", what, &e->config, err));
+    /* Any other kind is still read, so that the gate can say why it does not count.  */
     e->has_eval = strcmp(e->kind, "eval") == 0;
     return e->has_eval ? read_eval(&e->eval, root, what, err) : FP8Q_OK;
 }

@@ -63,6 +63,7 @@ static int check_verify(struct fp8q_gate *gate, const struct fp8q_gate_request *
     if (f->verify_status != FP8Q_OK)
         return add(gate, FP8Q_VERDICT_FAIL, err, "verify",
                    f->verify_message ? f->verify_message : "verify found differences");
+    /* Whether warnings are failures was decided in verify, by the policy (verify.strict).  */
     if (f->verify_warning)
         return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_PASS), err, "verify",
                              "%s; warning: %s", proved, f->verify_warning);
@@ -93,6 +94,7 @@ static int check_lock(struct fp8q_gate *gate, const struct fp8q_gate_request *r,
                              "%zu quantized tensor%s beyond the lock, the first is \"%s\"",
                              f->n_widened, f->n_widened == 1 ? "" : "s",
                              fp8q_show(&shown, f->first_widened));
+    /* Fewer than the lock allows is no risk to accuracy: it passes, with a word.  */
     return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_PASS), err, "lock",
                          "the quantized set is within the lock%s",
                          f->n_narrowed ? "; some that it allows are not quantized" : "");
@@ -112,6 +114,7 @@ static int check_fallback(struct fp8q_gate *gate, const struct fp8q_gate_request
     if (f->fallback_matches)
         return add(gate, FP8Q_VERDICT_PASS, err, "fallback",
                    "the source exists and is the one that the checkpoint was made of");
+    /* Given without being asked for, and wrong: whoever gave it relies on it.  */
     return add(gate, required ? FP8Q_VERDICT_FAIL : FP8Q_VERDICT_FOREIGN, err, "fallback",
                "what --source names is not what the checkpoint was made of");
 }
@@ -132,6 +135,8 @@ static int check_any(struct fp8q_gate *gate, struct fp8q_error *err)
 static int run(struct fp8q_gate *gate, const struct fp8q_gate_request *request,
                struct fp8q_error *err)
 {
+    /* What is found wrong is a check and not a status: all checks run, and one report has it
+     * all.  */
     FP8Q_TRY(check_verify(gate, request, err));
     FP8Q_TRY(check_config(gate, request, err));
     FP8Q_TRY(check_lock(gate, request, err));

@@ -56,11 +56,14 @@ static struct judgement judge_subject(const struct fp8q_evidence *e,
             "what this checkpoint was made of is not known, so nobody can tell whether it is of "
             "that source: give --source"};
 
+    /* Another source was never ours; the same source with other bytes was, before a new
+     * conversion.  */
     if (differ(e->source, f->source))
         return (struct judgement){FP8Q_VERDICT_FOREIGN, "it was made with another source"};
     if (!equal(e->output, f->output))
         return (struct judgement){FP8Q_VERDICT_STALE, "it was made for other weights than these"};
 
+    /* The same weights under another config.json are another network.  */
     if (!f->config.known)
         return (struct judgement){FP8Q_VERDICT_PASS, NULL};
     if (!e->config.known)
@@ -93,6 +96,7 @@ static struct judgement judge_question(const struct fp8q_evidence *e,
 
     if (!isnan(p->max_age_days) && (double)(r->now - e->created) > p->max_age_days * DAY)
         return (struct judgement){FP8Q_VERDICT_STALE, "it is older than the policy allows"};
+    /* A day for clocks that differ; beyond that, evidence would never grow old.  */
     if (e->created > r->now + DAY)
         return (struct judgement){FP8Q_VERDICT_STALE, "it is dated in the future"};
     return (struct judgement){FP8Q_VERDICT_PASS, NULL};
@@ -111,6 +115,7 @@ static bool same_samples(const struct fp8q_evidence_eval *a, const struct fp8q_e
 {
     if (a->n_samples != b->n_samples)
         return false;
+    /* Sample by sample, because the ratio is taken in pairs.  */
     for (size_t i = 0; i < a->n_samples; i++)
         if (a->samples[i].tokens != b->samples[i].tokens)
             return false;
@@ -275,12 +280,14 @@ static int check_baseline(const struct eval_check *c)
                               "the baseline has no row of requantized scales (eval "
                               "--requant-ue8m0): like is compared with like");
     *c->kld_judged = true;
+    /* By nothing a ratio cannot be taken, and that is no reason to pass.  */
     if (!(b->kld > 0))
         return fp8q_gate_add(
             c->gate,
             fp8q_gate_check_of(1, a->kld > 0 ? FP8Q_VERDICT_FAIL : FP8Q_VERDICT_INCONCLUSIVE),
             c->err, id, "plain rounding costs nothing, this costs a KLD of %.5g", a->kld);
 
+    /* The file has samples of the output's own row only: another row cannot be paired.  */
     if (c->requantized) {
         method = "t, errors by sample, rows independent";
         ratio = a->kld / b->kld;
@@ -305,6 +312,7 @@ static int check_floor(const struct eval_check *c)
                               "the activation floor was not measured (eval --decompose)");
 
     *c->kld_judged = true;
+    /* Without an error of its own the floor counts as exact; that of the output remains.  */
     double floor_se = isnan(floor->kld_se) ? 0 : floor->kld_se;
     return add_limit(c, id, "KLD in units of the activation floor", e->kld / floor->kld,
                      ratio_se(e->kld, e->kld_se, floor->kld, floor_se), p->kld_vs_floor,
@@ -324,6 +332,7 @@ static int check_top1_min(const struct eval_check *c)
     if (isnan(row->top1))
         return add_unmeasured(c, "eval.top1", true, "top-1 agreement was not measured");
 
+    /* add_limit() takes an upper limit, so agreement is judged by what it lacks.  */
     double changed = 1 - row->top1, half = c->t * row->top1_se;
     uint64_t k = (uint64_t)llround(changed * (double)n);
     struct fp8q_interval exact = fp8q_proportion(k, n, 1 - c->request->policy->confidence);
@@ -367,6 +376,7 @@ static int check_figures(const struct eval_check *c)
     const struct fp8q_evidence_eval *e = &c->evidence->eval;
     const struct fp8q_evidence_row *row = row_of(c, c->evidence);
 
+    /* Before any limit: an interval of so few tokens would only look like an answer.  */
     if (e->tokens < p->min_tokens) {
         struct fp8q_gate_check check = fp8q_gate_check_of(1, FP8Q_VERDICT_INCONCLUSIVE);
         check.n = e->tokens;
@@ -430,6 +440,7 @@ static int check_evidence(struct fp8q_gate *gate, const struct fp8q_gate_request
                              fp8q_show(&shown, e->path), j.reason);
     FP8Q_TRY(fp8q_gate_add(gate, fp8q_gate_check_of(1, j.verdict), err, "eval",
                            "%s is about this checkpoint", fp8q_show(&shown, e->path)));
+    /* Evidence about the right bytes, yet the loss is partly that of another network.  */
     if (e->config_differences && *e->config_differences)
         FP8Q_TRY(fp8q_gate_add(gate, fp8q_gate_check_of(1, FP8Q_VERDICT_FAIL), err, "eval.config",
                                "by its config.json the checkpoint computes something else than its "

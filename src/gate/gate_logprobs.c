@@ -14,6 +14,7 @@
 static const struct fp8q_logprob *find_token(const struct fp8q_task_result *r,
                                              const struct fp8q_logprob_position *p, int64_t token)
 {
+    /* A position lists 4096 tokens at most, and usually few: no table is worth while.  */
     for (size_t i = 0; i < p->count; i++)
         if (r->top[p->first + i].token == token)
             return &r->top[p->first + i];
@@ -66,6 +67,7 @@ static bool collect_positions(const struct fp8q_task_result *base,
                               const struct fp8q_task_result *quant, struct logprob_values *v)
 {
     for (size_t item = 0; item < base->n_items; item++) {
+        /* All starts before were equal, so equal ends mean prompts of equal length.  */
         if (base->position_starts[item + 1] != quant->position_starts[item + 1])
             return false;
 
@@ -74,6 +76,7 @@ static bool collect_positions(const struct fp8q_task_result *base,
             if (p->token != q->token)
                 return false;
 
+            /* Log-probabilities: base minus quantized is the rise of the NLL, in nats.  */
             v->loss[i] = p->value - q->value;
             v->kld[i] = position_kld(base, p, quant, q);
             v->prompt[i] = item;
@@ -124,6 +127,7 @@ static int add_serving_limit(const struct fp8q_task_check *c, const struct logpr
         check = fp8q_gate_check_limit(2, i.estimate, i.low, i.high, n_prompts, l->limit);
     check.n = n;
     check.method = "bootstrap and t, by prompt";
+    /* Prompts count and not positions, which are no independent draws within a prompt.  */
     if (check.verdict == FP8Q_VERDICT_PASS && n_prompts < c->policy->min_items) {
         check.verdict = FP8Q_VERDICT_INCONCLUSIVE;
         check.n_needed = c->policy->min_items;
@@ -164,6 +168,7 @@ static int judge_logprobs(const struct fp8q_task_check *c, struct logprob_values
     FP8Q_TRY(add_serving_limit(c, v, &nll));
     FP8Q_TRY(add_serving_limit(c, v, &kld));
 
+    /* For people: no limit is set for it, so it decides nothing.  */
     snprintf(message, sizeof(message), "the first choice is the same at %.2f %% of positions",
              100 * (double)v->same_choice / (double)base->n_positions);
     return fp8q_task_check_add(c, fp8q_gate_check_of(2, FP8Q_VERDICT_SKIPPED), ".top1", message);

@@ -22,6 +22,7 @@ int fp8q_task_check_add(const struct fp8q_task_check *c, struct fp8q_gate_check 
     char id[280];
     bool named = c->task->names_metric;
 
+    /* Lengths are bounded so that suffixes, which tell checks apart, always fit.  */
     snprintf(id, sizeof(id), "task.%.150s%s%.64s%s", c->task->name, named ? "." : "",
              named ? c->task->base->metric : "", suffix);
     return fp8q_gate_add(c->gate, check, c->err, id, "%s", message);
@@ -133,8 +134,10 @@ static int add_loss(const struct fp8q_task_check *c, const struct loss *l)
     struct fp8q_gate_check check =
         fp8q_gate_check_limit(2, i->estimate, i->low, i->high, l->units, margin);
     check.method = isnan(i->high) ? NULL : l->method;
+    /* People count items; the limit was judged by independent units.  */
     check.n = l->n;
 
+    /* Too few to pass, however clear; a failure needs no more of them.  */
     if (check.verdict == FP8Q_VERDICT_PASS && l->units < c->policy->min_items) {
         check.verdict = FP8Q_VERDICT_INCONCLUSIVE;
         check.n_needed = c->policy->min_items;
@@ -162,6 +165,7 @@ static const char *pairing_error(const struct fp8q_task_result *a, const struct 
     if (a->clustered != b->clustered)
         return "one of the two runs has clusters, the other has none";
 
+    /* Both are sorted by id, so that pairs stand at the same place.  */
     for (size_t i = 0; i < a->n_items; i++) {
         if (strcmp(a->items[i].id, b->items[i].id) != 0)
             return "base and quantized run have different ids";
@@ -175,6 +179,7 @@ static const char *pairing_error(const struct fp8q_task_result *a, const struct 
 
 static bool is_binary(const struct fp8q_task_result *result)
 {
+    /* Exact bounds are of independent items: with clusters the bootstrap has to do.  */
     for (size_t i = 0; i < result->n_items; i++)
         if (result->items[i].score != 0 && result->items[i].score != 1)
             return false;
@@ -198,6 +203,7 @@ static int check_binary(const struct fp8q_task_check *c, bool lower)
         base_only += b[i].score > q[i].score;
         quant_only += q[i].score > b[i].score;
     }
+    /* Where less is better, what only the quantized run scored is the loss.  */
     const uint64_t pairs[2] = {lower ? quant_only : base_only, lower ? base_only : quant_only};
 
     const struct loss loss = {.interval = fp8q_paired_binary(n, pairs[0], pairs[1], c->tail),
@@ -259,6 +265,7 @@ static int check_scores(const struct fp8q_task_check *c, bool lower)
                         .method = base->clustered ? "bootstrap and t, paired, by cluster"
                                                   : "bootstrap and t, paired"};
 
+    /* Without any spread an interval would be a point, and prove what nobody saw.  */
     if (is_constant(base) && is_constant(quant) && loss.base == loss.quant)
         return fp8q_task_check_verdict(c, FP8Q_VERDICT_INCONCLUSIVE,
                                        "every item of both runs has the same score, so no loss "
@@ -282,6 +289,7 @@ static bool success_count(const struct fp8q_task_result *r, uint64_t *k_out)
     if (r->n == 0 || !(r->mean >= 0 && r->mean <= 1))
         return false;
 
+    /* An error larger than a proportion's is of something else, such as clusters.  */
     double n = (double)r->n, k = r->mean * n, whole = round(k);
     double se = sqrt(r->mean * (1 - r->mean) / fmax(n - 1, 1));
     *k_out = (uint64_t)whole;
@@ -297,6 +305,7 @@ static double guarded_se(const struct fp8q_task_result *r)
 static struct fp8q_interval means_interval(const struct fp8q_task_result *b,
                                            const struct fp8q_task_result *q, double tail)
 {
+    /* Degrees of freedom of the smaller side: the wider interval of the two.  */
     double n = (double)(b->n < q->n ? b->n : q->n), difference = b->mean - q->mean;
     double half = fp8q_t_bound(tail, n - 1) * hypot(guarded_se(b), guarded_se(q));
 
@@ -319,6 +328,7 @@ static int check_aggregates(const struct fp8q_task_check *c, bool lower)
         return fp8q_task_check_verdict(c, FP8Q_VERDICT_MISSING,
                                        "the results do not say of how many items they are; give "
                                        "the sample logs");
+    /* Exact where counts can be had back, by the stated errors otherwise.  */
     if (success_count(b, &kb) && success_count(q, &kq)) {
         if (loss.base == (lower ? 1 : 0))
             return add_no_loss_possible(c);
@@ -350,6 +360,7 @@ static bool scales_differ(const struct fp8q_task_result *b, const struct fp8q_ta
 {
     double low = fmin(largest(b), largest(q)), high = fmax(largest(b), largest(q));
 
+    /* Perplexities and the like may have any size: nothing is said of those.  */
     return b->direction != FP8Q_DIRECTION_LOWER && low <= 1 && high > 10;
 }
 
@@ -386,6 +397,8 @@ static int check_task(const struct fp8q_task_check *c)
     if (b->position_starts)
         return fp8q_task_check_logprobs(c);
 
+    /* Log-probabilities have their direction; of other metrics it must be known, or a gain could be
+     * taken for a loss.  */
     wrong = find_direction(c, &lower, &verdict);
     if (wrong)
         return fp8q_task_check_verdict(c, verdict, wrong);
@@ -417,6 +430,7 @@ int fp8q_gate_tasks(struct fp8q_gate *gate, const struct fp8q_gate_request *requ
         FP8Q_TRY(check_task(&check));
     }
 
+    /* Required by name: a task that was left out must not pass by its absence.  */
     for (size_t i = 0; i < p->n_required_tasks; i++) {
         char id[200];
         if (was_given(request, p->required_tasks[i]))

@@ -34,6 +34,7 @@ static uint32_t add_text(uint32_t crc, char kind, const char *text)
 static uint32_t add_uint(uint32_t crc, uint64_t value)
 {
     uint8_t bytes[8];
+    /* Byte by byte: the same on machines of either byte order.  */
     for (int i = 0; i < 8; i++)
         bytes[i] = (uint8_t)(value >> (8 * i));
     return fp8q_crc32(crc, bytes, sizeof(bytes));
@@ -50,11 +51,13 @@ static uint32_t value_crc(const struct fp8q_json *value) // NOLINT(misc-no-recur
     if (text)
         return add_text(0, 's', text);
     if (!isnan(number)) {
+        /* 17 digits tell all doubles apart, and 1e-5 is 0.00001 however it was written.  */
         snprintf(digits, sizeof(digits), "%.17g", number);
         return add_text(0, 'n', digits);
     }
 
     if (fp8q_json_is_object(value)) {
+        /* A member that is null is as good as absent, as for readers.  */
         for (const struct fp8q_json *m = fp8q_json_first(value); m; m = fp8q_json_next(m))
             if (!is_noise(fp8q_json_key(m)) && !fp8q_json_is_null(m))
                 sum += add_uint(add_text(0, 'k', fp8q_json_key(m)), value_crc(m));

@@ -86,6 +86,7 @@ static int read_limit(const struct fp8q_json *value, const char *what, const cha
 {
     char expected[80];
 
+    /* null becomes NaN, which is "no limit" from here on.  */
     *out = fp8q_json_number(value, NONE);
     if (fp8q_json_is_null(value) || (*out >= range[0] && *out <= range[1]))
         return FP8Q_OK;
@@ -146,6 +147,7 @@ static int read_member(struct fp8q_policy *policy, const struct member *m,
 
     switch (m->kind) {
     case KIND_BOOL:
+        /* Only a value that is no bool gives back either default.  */
         if (fp8q_json_bool(value, true) != fp8q_json_bool(value, false))
             return bad_value(what, m->section, m->key, "true or false", err);
         *(bool *)field(policy, m) = fp8q_json_bool(value, false);
@@ -157,6 +159,7 @@ static int read_member(struct fp8q_policy *policy, const struct member *m,
         return FP8Q_OK;
     case KIND_LIMIT:
         FP8Q_TRY(read_limit(value, what, m->section, m->key, range, field(policy, m), err));
+        /* Limits may be absent, but every interval needs a confidence.  */
         if (m->offset == AT(confidence) && isnan(policy->confidence))
             return bad_value(what, m->section, m->key, "a number", err);
         return FP8Q_OK;
@@ -224,6 +227,7 @@ static int read_tasks(struct fp8q_policy *policy, const struct fp8q_json *object
     for (const struct fp8q_json *m = fp8q_json_first(object); m; m = fp8q_json_next(m)) {
         struct fp8q_task_policy *task = &policy->tasks[policy->n_tasks++];
 
+        /* Counted already, so that a failure further down frees what is there.  */
         *task = (struct fp8q_task_policy){
             .name = strdup(fp8q_json_key(m)), .margin = NONE, .recovery = NONE};
         if (!task->name)
@@ -260,6 +264,7 @@ static int read_object(struct fp8q_policy *policy, const char *section,
         const char *key = fp8q_json_key(value);
         const struct member *m = find_member(section, key);
 
+        /* A word that is not known is refused: a limit with a slip in its name would be none.  */
         if (m)
             FP8Q_TRY(read_member(policy, m, value, what, err));
         else if (section && strcmp(section, "tasks") == 0 && strcmp(key, "per_task") == 0)
@@ -306,6 +311,8 @@ int fp8q_policy_parse(const char *text, size_t len, const char *what,
     struct fp8q_json *root;
     *policy_out = (struct fp8q_policy){0};
     FP8Q_TRY(fp8q_json_parse(text, len, 0, what, &root, err));
+
+    /* What the file leaves out has its default.  */
     fp8q_policy_default(policy_out);
     int status = read_root(policy_out, root, what, err);
     fp8q_json_free(root);
@@ -400,6 +407,7 @@ static void write_tasks(struct fp8q_jsonw *w, const struct fp8q_policy *policy)
         fp8q_jsonw_number(w, "recovery", t->recovery);
         if (t->metric)
             fp8q_jsonw_string(w, "metric", t->metric);
+        /* null as read_task_member() reads it: the results decide.  */
         if (t->direction == FP8Q_DIRECTION_UNKNOWN)
             fp8q_jsonw_string(w, "lower_is_better", NULL);
         else

@@ -23,6 +23,7 @@ double fp8q_normal_quantile(double p)
 {
     if (p > 0.5) /* the lower tail keeps its digits */
         return -fp8q_normal_quantile(1 - p);
+    /* No probability that a double holds lies beyond 40; 120 halvings reach the last digit.  */
     double low = -40, high = 0;
     for (int i = 0; i < 120; i++) {
         double mid = 0.5 * (low + high);
@@ -78,6 +79,8 @@ double fp8q_beta_cdf(double x, double a, double b)
     if (x >= 1)
         return 1;
     double front = exp(log_gamma(a + b) - log_gamma(a) - log_gamma(b) + a * log(x) + b * log1p(-x));
+
+    /* Where the fraction would converge slowly, the other tail's converges fast.  */
     if (x < (a + 1) / (a + b + 2))
         return front * beta_fraction(x, a, b) / a;
     return 1 - front * beta_fraction(1 - x, b, a) / b;
@@ -88,6 +91,7 @@ double fp8q_beta_quantile(double p, double a, double b)
     double low = 0, high = 1;
     for (int i = 0; i < 200 && low < high; i++) {
         double mid = 0.5 * (low + high);
+        /* Neighbouring doubles: there is nothing between them.  */
         if (mid == low || mid == high)
             break;
         if (fp8q_beta_cdf(mid, a, b) < p)
@@ -140,6 +144,7 @@ static double split_tail(uint64_t n, double seen, double share, double differenc
     double first = floor(mean - 9 * sd - 3), last = ceil(mean + 9 * sd + 3);
     for (double d = first > 0 ? first : 0; d <= last && d <= total; d++) {
         double k = floor((seen + d) / 2);
+        /* By logarithms, since factorials of more than 170 overflow.  */
         double log_mass = log_gamma(total + 1) - log_gamma(d + 1) - log_gamma(total - d + 1);
         log_mass += (d > 0 ? d * log(share) : 0) + (d < total ? (total - d) * log1p(-share) : 0);
         if (k >= 0)
@@ -156,6 +161,7 @@ static double difference_p_value(uint64_t n, uint64_t base_only, uint64_t quant_
     enum { STEPS = 8 };
     double missed = tail / 10, worst = 0;
     struct fp8q_interval share = fp8q_proportion(base_only + quant_only, n, missed / 2);
+    /* Fewer discordant pairs than the difference itself cannot be.  */
     double low = share.low > fabs(difference) ? share.low : fabs(difference);
     double seen = (double)base_only - (double)quant_only;
     for (int i = 0; i <= STEPS && low <= share.high; i++) {
@@ -171,12 +177,15 @@ static double paired_upper(uint64_t n, uint64_t base_only, uint64_t quant_only, 
 {
     double low = ((double)base_only - (double)quant_only) / (double)n, high = 1;
     if (n > EXACT_PAIRS) {
+        /* Sums over all pairs would take too long; so many are nearly normal.  */
         double share = fp8q_proportion(base_only + quant_only, n, tail / 20).high;
         high = low - fp8q_normal_quantile(tail * 9 / 10) * sqrt((share - low * low) / (double)n);
         return high < 1 ? high : 1;
     }
     if (difference_p_value(n, base_only, quant_only, tail, high) > tail)
         return high;
+
+    /* The p-value falls as the difference grows: the bound is where it passes the tail.  */
     while (high - low > 1e-9) {
         double mid = 0.5 * (low + high);
         if (difference_p_value(n, base_only, quant_only, tail, mid) > tail)
@@ -304,6 +313,7 @@ static void bootstrap(const struct cluster *items, size_t count, const struct fp
     uint32_t resamples = how->resamples;
     uint64_t seed = how->seed;
 
+    /* Many clusters need fewer resamples: time is bounded, and 1000 are always drawn.  */
     if (resamples > 1000 && (uint64_t)resamples * count > MAX_DRAWS)
         resamples = MAX_DRAWS / count > 1000 ? (uint32_t)(MAX_DRAWS / count) : 1000;
     for (uint32_t i = 0; i < resamples; i++)
@@ -360,10 +370,13 @@ static int mean_interval(const struct fp8q_clustered *s, const struct fp8q_boots
     interval_out->estimate = sum / (double)s->n;
     *n_clusters_out = count;
 
+    /* One cluster drawn again and again is always the same: no interval at all.  */
     if (isnan(range) || count > 1)
         bootstrap(items, count, how, means, interval_out);
     else
         interval_out->low = interval_out->high = (double)NAN;
+    /* The bootstrap is too narrow for few clusters, t with one bad cluster more is not: the wider
+     * counts.  */
     if (!isnan(range) && count > 1) {
         interval_out->high = fmax(interval_out->high, t_upper(items, count, range, how->tail));
         negate(items, count);
@@ -415,6 +428,7 @@ uint64_t fp8q_items_needed(struct fp8q_interval interval, uint64_t n, double lim
     double half = room > 0 ? interval.high - interval.estimate : interval.estimate - interval.low;
     if (!(half > 0) || room == 0)
         return 0;
+    /* Intervals shrink with the root of the number of items.  */
     double items = ceil((double)n * (half / room) * (half / room));
     return items < 1e18 ? (uint64_t)items : 0;
 }
@@ -438,6 +452,7 @@ uint64_t fp8q_pairs_needed(uint64_t n, uint64_t base_only, uint64_t quant_only, 
 {
     double b = (double)base_only / (double)n, q = (double)quant_only / (double)n;
     uint64_t low = n, high = n;
+    /* Doubling finds the range, halving the number, to one per cent: it is a hint for people.  */
     while (!pairs_decide(high, b, q, tail, limit)) {
         low = high;
         high *= 2;

@@ -24,6 +24,7 @@ uint64_t fp8q_task_hash(uint64_t hash, const char *text)
 
 bool fp8q_task_score(const struct fp8q_json *value, double *out)
 {
+    /* Booleans are scores of 1 and 0; whatever is no bool gives back the default.  */
     bool yes = fp8q_json_bool(value, false);
     *out = fp8q_json_number(value, yes ? 1 : (double)NAN);
     if (isnan(*out) && yes == fp8q_json_bool(value, true))
@@ -50,6 +51,7 @@ int fp8q_task_add(struct fp8q_task_reader *r, const char *id, double score, cons
     char *copy = strdup(id);
     if (!copy)
         return fp8q_fail_nomem(r->err);
+    /* Without a cluster an item is one of its own, by its id.  */
     result->clustered = result->clustered || cluster;
     result->items[result->n_items++] =
         (struct fp8q_task_item){copy, score, fp8q_task_hash(0, cluster ? cluster : id), hash};
@@ -96,6 +98,7 @@ enum fp8q_direction fp8q_metric_direction(const char *metric)
                                         "error",
                                         "action_mse",
                                         "NLL"};
+    /* Whole names only, up to the filter of lm-eval: "accuracy_loss" must not be an accuracy.  */
     size_t len = strcspn(metric, ",");
 
     for (size_t i = 0; i < sizeof(higher) / sizeof(*higher); i++)

@@ -49,6 +49,7 @@ static double find_stderr(const struct fp8q_json *scores, const char *key)
     char name[200];
     const char *comma = strchr(key, ',');
 
+    /* is_score() saw to it that there is a comma.  */
     snprintf(name, sizeof(name), "%.*s_stderr%s", (int)(comma - key), key, comma);
     double se = fp8q_json_number(fp8q_json_get(scores, name), (double)NAN);
     return se >= 0 ? se : (double)NAN;
@@ -84,6 +85,7 @@ static uint64_t count_items(const struct fp8q_json *root, const char *task,
     for (const struct fp8q_json *p = fp8q_json_first(parts); p; p = fp8q_json_next(p)) {
         const char *name = fp8q_json_string(p, NULL);
         n = name && depth < MAX_DEPTH ? count_items(root, name, depth + 1) : 0;
+        /* A part of unknown size makes the sum unknown; bounds keep it from overflowing.  */
         if (n == 0 || n > UINT32_MAX || sum > UINT32_MAX)
             return 0;
         sum += n;
@@ -217,6 +219,7 @@ int fp8q_task_lm_eval_sample(struct fp8q_task_reader *r, const struct fp8q_json 
 
     FP8Q_TRY(note_metrics(r, line, filter));
     FP8Q_TRY(settle_metric(r, line, filter));
+    /* In a sample the score stands under the metric's name without its filter.  */
     snprintf(metric, sizeof(metric), "%s", r->result->metric);
     metric[strcspn(metric, ",")] = '\0';
     if (!is_wanted(r->result, metric, filter))

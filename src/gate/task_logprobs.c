@@ -38,6 +38,7 @@ static int bad_line(struct fp8q_task_reader *r, const char *expected)
 static bool parse_token(const char *text, int64_t *out)
 {
     char *end;
+    /* No sign and no blank, which strtoll() would take; 15 digits fit into any int64_t.  */
     if (!text || *text < '0' || *text > '9' || strlen(text) > 15)
         return false;
     *out = (int64_t)strtoll(text, &end, 10);
@@ -138,6 +139,7 @@ static int read_vllm(struct fp8q_task_reader *r, const struct fp8q_json *list)
 {
     for (const struct fp8q_json *map = fp8q_json_first(list); map; map = fp8q_json_next(map)) {
         int64_t first;
+        /* The first token has no prediction.  */
         if (!fp8q_json_is_object(map))
             continue;
 
@@ -189,6 +191,7 @@ int fp8q_task_logprob_line(struct fp8q_task_reader *r, const struct fp8q_json *l
     char buf[32];
     const char *id = fp8q_task_id(fp8q_json_get(line, "id"), buf);
     const struct fp8q_json *meta = fp8q_json_get(line, "meta_info");
+    /* Prompts without an id are paired by their line.  */
     if (!id) {
         snprintf(buf, sizeof(buf), "line %zu", result->n_items + 1);
         id = buf;

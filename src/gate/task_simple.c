@@ -46,6 +46,8 @@ static int one_task(struct fp8q_task_reader *r, const struct fp8q_json *t, const
         return fp8q_fail(r->err, FP8Q_E_FORMAT, "task-format",
                          "%s: expected \"task_id\" and \"metrics.%s\" in each of \"per_task\"",
                          r->what, fp8q_show(&shown, member));
+
+    /* Scores have no ids in this file: the place in the list is what pairs two runs.  */
     for (const struct fp8q_json *s = fp8q_json_first(scores); s; s = fp8q_json_next(s)) {
         double score;
         if (!fp8q_task_score(s, &score))
@@ -142,6 +144,7 @@ static size_t csv_line(const char *text, size_t len, size_t at, struct fp8q_text
 {
     bool end = false;
 
+    /* The buffer is used again: what was read of the line before is gone.  */
     line->len = 0;
     for (*count_out = 0; !end && *count_out < MAX_COLUMNS; ++*count_out) {
         fields[*count_out] = line->len;
@@ -183,6 +186,7 @@ static int csv_header(struct fp8q_task_reader *r, const struct fp8q_text *line,
         for (size_t k = 0; k < 3; k++) {
             if (strcmp(line->data + fields[i], names[k]) != 0)
                 continue;
+            /* Which of the two would count is anybody's guess.  */
             if (found[k] >= 0)
                 return fp8q_fail(r->err, FP8Q_E_FORMAT, "task-format",
                                  "%s: two columns are called \"%s\"", r->what,

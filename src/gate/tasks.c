@@ -30,6 +30,7 @@ static int generic_line(struct fp8q_task_reader *r, const struct fp8q_json *line
                          "%s: item %zu: expected \"id\" and a number or boolean \"%s\"", r->what,
                          r->result->n_items + 1, fp8q_show(&shown, metric));
     }
+
     snprintf(r->result->metric, sizeof(r->result->metric), "%s", metric);
     return fp8q_task_add(r, id, score, fp8q_task_id(fp8q_json_get(line, "cluster"), cluster_buf),
                          0);
@@ -37,6 +38,7 @@ static int generic_line(struct fp8q_task_reader *r, const struct fp8q_json *line
 
 static int read_line(struct fp8q_task_reader *r, const struct fp8q_json *line)
 {
+    /* By members that no other format has; what is left must have an id and a score.  */
     if (fp8q_json_get(line, "doc_id")) {
         r->result->format = "lm-eval samples";
         return fp8q_task_lm_eval_sample(r, line);
@@ -130,6 +132,7 @@ static int read_any(struct fp8q_task_reader *r, const char *text, size_t len)
         fp8q_json_free(root);
         FP8Q_TRY(status);
     }
+    /* A JSONL file of one line is a document too, of none of the known kinds.  */
     return known ? FP8Q_OK : read_lines(r, text, len);
 }
 
@@ -156,6 +159,7 @@ static int finish(struct fp8q_task_reader *r)
         return FP8Q_OK;
     }
 
+    /* Sorted, since runs may write their items in any order and pairs are by id.  */
     qsort(result->items, result->n_items, sizeof(*result->items), compare_items);
     for (size_t i = 1; i < result->n_items; i++)
         if (strcmp(result->items[i - 1].id, result->items[i].id) == 0)
@@ -166,6 +170,7 @@ static int finish(struct fp8q_task_reader *r)
 
 static int parse(struct fp8q_task_reader *r, const char *text, size_t len)
 {
+    /* Length and CRC tell later whether one file was given for both sides.  */
     r->result->content_crc = fp8q_crc32(0, text, len);
     r->result->content_len = len;
     r->result->path = strdup(r->what);
@@ -251,6 +256,7 @@ static int add_pair(const struct pair_texts *t, const char *metric, struct fp8q_
 static int read_pairs(struct pair_texts *t, const char *metric, struct fp8q_task_pairs *pairs,
                       struct fp8q_error *err)
 {
+    /* Read once, parsed anew for each metric.  */
     for (int side = 0; side < 2; side++)
         FP8Q_TRY(
             fp8q_read_file(t->paths[side], MAX_FILE_BYTES, &t->texts[side], &t->lens[side], err));
