@@ -26,6 +26,9 @@ static void show_rate(struct cli *cli, const char *kernel, const char *op, const
 {
     cli_print(cli, "%-8s %-14s %-5s %8.2f GB/s %8.0f M/s\n", kernel, op, format,
               rate.bytes_per_s / 1e9, rate.elems_per_s / 1e6);
+
+    /* Text and JSON are both made: cli_print() is silent with --json, and the object is shown only
+     * then.  */
     fp8q_jsonw_open(&cli->json, NULL, '{');
     fp8q_jsonw_string(&cli->json, "kernel", kernel);
     fp8q_jsonw_string(&cli->json, "op", op);
@@ -40,22 +43,30 @@ static int show_kernels(struct cli *cli)
 {
     struct fp8q_bench_data data;
     FP8Q_TRY(fp8q_bench_data_create(FP8Q_BENCH_ELEMS, &data, &cli->error));
+
     cli_print(cli, "kernels, one core, in its cache: bytes read and elements a second\n");
     fp8q_jsonw_open(&cli->json, "kernels", '[');
     int status = FP8Q_OK;
 
     for (size_t i = 0; fp8q_kernels[i] && status == FP8Q_OK; i++) {
         const struct fp8q_kernel *k = fp8q_kernels[i];
+        /* A variant that was built may need a processor that this machine has not.  */
         if (!k->usable() || (cli->kernel && strcmp(cli->kernel, k->name) != 0))
             continue;
         for (int op = 0; op < FP8Q_BENCH_N_OPS && status == FP8Q_OK; op++) {
+            /* The scan reads FP8 values, whatever they were made of: once is enough.  */
             int n = op == FP8Q_BENCH_SCAN ? 1 : FP8Q_N_FLOATS;
             for (int f = 0; f < n; f++)
                 show_rate(cli, k->name, fp8q_bench_ops[op], n == 1 ? "E4M3" : format_names[f],
                           fp8q_bench_kernel(k, (enum fp8q_bench_op)op, (enum fp8q_float)f, &data));
+
+            /* A measurement is not interrupted, so whoever cancels waits for the operation in
+             * hand.  */
             status = fp8q_watch_check(&cli->watch, &cli->error);
         }
     }
+
+    /* No operation of a kernel, but a part of every conversion.  */
     show_rate(cli, "any", "crc32", "F32", fp8q_bench_crc(&data));
     fp8q_jsonw_close(&cli->json, ']');
     fp8q_bench_data_reset(&data);
@@ -64,9 +75,12 @@ static int show_kernels(struct cli *cli)
 
 static int show_memory(struct cli *cli, unsigned threads)
 {
+    /* Bytes; more than most caches hold.  */
     enum { SIZE = 128 << 20 };
     const unsigned counts[] = {1, threads};
+
     fp8q_jsonw_open(&cli->json, "memory", '[');
+    /* One thread, then all of them, unless that is the same.  */
     for (size_t i = 0; i < (threads > 1 ? 2 : 1); i++) {
         double rate;
         FP8Q_TRY(fp8q_bench_memory(SIZE, counts[i], &rate, &cli->error));
@@ -77,6 +91,7 @@ static int show_memory(struct cli *cli, unsigned threads)
         fp8q_jsonw_number(&cli->json, "copy_bytes_per_s", rate);
         fp8q_jsonw_close(&cli->json, '}');
     }
+
     fp8q_jsonw_close(&cli->json, ']');
     return FP8Q_OK;
 }
@@ -84,10 +99,12 @@ static int show_memory(struct cli *cli, unsigned threads)
 static void show_stage(struct cli *cli, const char *id, const char *text, uint64_t bytes,
                        double seconds, double flush)
 {
+    /* Seconds of fsync; negative where none was measured.  */
     cli_print(cli, "%-34s %8.3f s %8.2f GB/s", text, seconds, (double)bytes / seconds / 1e9);
     if (flush >= 0)
         cli_print(cli, "  + fsync %.3f s", flush);
     cli_print(cli, "\n");
+
     fp8q_jsonw_open(&cli->json, id, '{');
     fp8q_jsonw_uint(&cli->json, "bytes", bytes);
     fp8q_jsonw_number(&cli->json, "seconds", seconds);
@@ -101,6 +118,8 @@ static int show_files(struct cli *cli, const struct fp8q_bench_options *options)
     struct fp8q_bench_files f;
     char size[32];
     FP8Q_TRY(fp8q_bench_files(options, &f, &cli->error));
+
+    /* The limit is to read and to write the same bytes, with nothing done to them.  */
     double share = f.transfer / f.quantize, of_copy = f.quantize / f.copy;
     double durable = f.quantize / (f.copy + f.flush_copy);
 
@@ -113,6 +132,7 @@ static int show_files(struct cli *cli, const struct fp8q_bench_options *options)
     fp8q_jsonw_uint(&cli->json, "threads", options->threads);
     fp8q_jsonw_uint(&cli->json, "rounds", options->rounds);
     fp8q_jsonw_string(&cli->json, "kernel", options->kernel->name);
+
     show_stage(cli, "read", "read the source", f.source_bytes, f.read, -1);
     show_stage(cli, "write", "write the output's bytes", f.output_bytes, f.write, f.flush_write);
     show_stage(cli, "transfer", "both, nothing done to them", f.source_bytes, f.transfer, -1);
@@ -123,6 +143,7 @@ static int show_files(struct cli *cli, const struct fp8q_bench_options *options)
     fp8q_jsonw_number(&cli->json, "quantize_to_copy", of_copy);
     fp8q_jsonw_number(&cli->json, "quantize_to_durable_copy", durable);
     fp8q_jsonw_close(&cli->json, '}');
+
     cli_print(cli,
               "quantize: %.0f %% of the limit (both transfers); %.2f x copy, %.2f x durable copy\n",
               100 * share, of_copy, durable);
@@ -142,6 +163,7 @@ int cmd_bench(struct cli *cli)
     const struct cli_syntax syntax = {usage, options, NULL, 0, 0};
     if (!cli_parse(cli, &syntax, NULL, &code))
         return code;
+
     unsigned threads = (unsigned)cli->threads;
     struct fp8q_bench_options o = {.dir = dir,
                                    .size_bytes = size,
@@ -150,6 +172,7 @@ int cmd_bench(struct cli *cli)
                                    .watch = &cli->watch,
                                    .kernel = fp8q_kernel_select(cli->kernel)};
 
+    /* From what the machine can do to what a conversion makes of it.  */
     int status = show_memory(cli, threads);
     if (status == FP8Q_OK)
         status = show_kernels(cli);

@@ -33,6 +33,8 @@ static int collect(struct cli *cli, const char *path, const struct args *args, s
                                              .no_moments = args->no_moments,
                                              .watch = &cli->watch,
                                              .created = cli_timestamp(&created)};
+
+    /* What can be wrong is found before the model runs, for that is the long part.  */
     FP8Q_TRY(fp8q_ckpt_open(path, &s->ckpt, &cli->warnings, err));
     FP8Q_TRY(fp8q_model_open(s->ckpt, &s->model, err));
     FP8Q_TRY(cli_inputs_open(cli, &args->inputs, s->ckpt, &s->inputs));
@@ -40,6 +42,8 @@ static int collect(struct cli *cli, const char *path, const struct args *args, s
     FP8Q_TRY(fp8q_fingerprint(s->ckpt, options.n_threads, &cli->watch, &options.source_fingerprint,
                               err));
     FP8Q_TRY(fp8q_calibrate(&s->model, &s->inputs, &options, args->out, args->overwrite, err));
+
+    /* What was run is what was fingerprinted, or the statistics are of nothing known.  */
     return fp8q_ckpt_unchanged(s->ckpt, err);
 }
 
@@ -47,7 +51,10 @@ static int report(struct cli *cli, const char *out)
 {
     struct fp8q_calib calib;
     char bytes[32];
+
+    /* Read back from the file: what is reported is what a later command will find in it.  */
     FP8Q_TRY(fp8q_calib_open(out, &calib, &cli->error));
+    /* The first site speaks for all.  */
     bool moments = calib.sites[0].has[FP8Q_CALIB_HBLK];
     cli_print(cli, "%s: %zu linear inputs, %llu tokens of %llu samples, %s%s\n", out, calib.n_sites,
               (unsigned long long)calib.meta.n_tokens, (unsigned long long)calib.meta.n_samples,
@@ -77,6 +84,7 @@ static int report(struct cli *cli, const char *out)
     fp8q_jsonw_bool(w, "moments", moments);
     fp8q_jsonw_string(w, "source_fingerprint", calib.meta.source_fingerprint);
     fp8q_jsonw_string(w, "inputs_fingerprint", calib.meta.inputs_fingerprint);
+
     fp8q_calib_close(&calib);
     return FP8Q_OK;
 }
@@ -92,10 +100,13 @@ static int check_output(struct cli *cli, const char *path, const struct args *ar
         status = fp8q_guard_add(&guard, args->import, "the file of --import", err);
     for (size_t i = 0; i < args->merge.count && status == FP8Q_OK; i++)
         status = fp8q_guard_add(&guard, args->merge.items[i], "a file of --merge", err);
+
+    /* Inputs are for a model: --merge and --import have none.  */
     if (status == FP8Q_OK && path)
         status = cli_inputs_check(cli, &args->inputs, &guard);
     if (status == FP8Q_OK)
         status = cli_result_check(args->out, args->overwrite, &guard, err);
+
     fp8q_guard_reset(&guard);
     return status;
 }
@@ -104,10 +115,12 @@ static int run(struct cli *cli, const char *path, const struct args *args, struc
 {
     struct fp8q_error *err = &cli->error;
     struct cli_time created;
+    /* Three ways to a calibration file, of which each excludes the others.  */
     int ways = (path != NULL) + (args->import != NULL) + (args->merge.count > 0);
     if (ways != 1 || !args->out)
         return fp8q_fail(err, FP8Q_E_ARG, "usage",
                          "calibrate: give one of MODEL, --merge and --import, and -o FILE");
+
     FP8Q_TRY(check_output(cli, path, args));
     if (args->import)
         FP8Q_TRY(fp8q_calib_import(args->import, cli_timestamp(&created), args->out,
@@ -117,6 +130,8 @@ static int run(struct cli *cli, const char *path, const struct args *args, struc
     else
         FP8Q_TRY(fp8q_calib_merge(args->merge.items, args->merge.count, cli_timestamp(&created),
                                   args->out, args->overwrite, err));
+
+    /* The line of progress goes before anything is printed.  */
     cli_progress_clear();
     return report(cli, args->out);
 }
@@ -157,11 +172,13 @@ int cmd_calibrate(struct cli *cli)
 #undef ONLY_MODEL
     const struct cli_syntax syntax = {usage, options, rules, 0, 1};
     if (!cli_parse(cli, &syntax, &path, &code)) {
+        /* The list may have grown before the line was found to be wrong.  */
         free(args.merge.items);
         return code;
     }
 
     int status = run(cli, path, &args, &s);
+    /* Any of these may be empty: run() ends where it fails.  */
     fp8q_inputs_reset(&s.inputs);
     fp8q_model_reset(&s.model);
     fp8q_ckpt_close(s.ckpt);

@@ -38,10 +38,13 @@ static void print_table(struct cli *cli, const struct fp8q_compare_sums *s, cons
 {
     char bytes[32];
     bool md = style == STYLE_MARKDOWN;
+
+    /* CSV is one table with the name in every row; the others are a table for each name.  */
     if (style == STYLE_CSV) {
         print_csv(cli, s, name);
         return;
     }
+
     cli_print(cli, "%s%s: %llu tensor%s, %llu weights, %s in the source%s\n", md ? "\n**" : "\n",
               name, (unsigned long long)s->n_tensors, s->n_tensors == 1 ? "" : "s",
               (unsigned long long)s->n_elems, cli_bytes(bytes, s->source_bytes), md ? "**\n" : "");
@@ -50,6 +53,7 @@ static void print_table(struct cli *cli, const struct fp8q_compare_sums *s, cons
         md ? "| format | scale per | RMSE | relative | SQNR dB | size | of source |\n"
              "|---|---|---|---|---|---|---|\n"
            : "  format    scale per    RMSE         relative   SQNR dB  size       of source\n");
+
     for (unsigned i = 0; i < FP8Q_CMP_ROWS; i++)
         cli_print(cli,
                   md ? "| %s | %s | %.8f | %.4f %% | %.2f | %s | %.1f %% |\n"
@@ -83,6 +87,8 @@ static void report(struct cli *cli, const struct fp8q_compare *result, enum styl
 {
     struct fp8q_jsonw *w = &cli->json;
     struct fp8q_shown shown;
+
+    /* JSON has all groups, whatever the style.  */
     fp8q_jsonw_string(w, "selection", result->selection);
     json_rows(w, &result->total);
     fp8q_jsonw_open(w, "groups", '[');
@@ -96,9 +102,11 @@ static void report(struct cli *cli, const struct fp8q_compare *result, enum styl
 
     if (style == STYLE_CSV)
         cli_print(cli, "group,format,granularity,rmse,relative_rmse,sqnr_db,bytes\n");
+    /* In text, a table for each group is long: only with -v.  */
     for (size_t i = 0; i < result->n_groups && (style != STYLE_TEXT || cli->verbose); i++)
         print_table(cli, &result->groups[i], fp8q_show(&shown, result->groups[i].name), style);
     print_table(cli, &result->total, style == STYLE_CSV ? "total" : result->selection, style);
+
     if (style == STYLE_TEXT && !cli->verbose && result->n_groups > 1)
         cli_print(cli, "\n%zu module groups; -v prints a table for each.\n", result->n_groups);
 }
@@ -121,11 +129,15 @@ static bool choose(const struct fp8q_ckpt *ckpt, struct choice *choice)
 {
     const struct fp8q_select_options options = {.unaligned = FP8Q_UNALIGNED_QUANTIZE};
     choice->ckpt = ckpt;
+
+    /* That it fails is no error: all 2-D float tensors are taken then.  */
     if (fp8q_select(ckpt, &options, &choice->selection, NULL, NULL) != FP8Q_OK)
         return false;
+
     for (size_t i = 0; i < ckpt->n_tensors; i++)
         if (ckpt->tensors[i].ndim == 2 && choice->selection.decisions[i].quantize)
             return true;
+
     fp8q_selection_reset(&choice->selection);
     return false;
 }
@@ -149,7 +161,9 @@ static int run_compare(struct cli *cli, const char *path, const struct cli_list 
         options.take = is_chosen;
         options.take_ctx = &choice;
     }
+
     int status = fp8q_compare(ckpt, &options, &result, &cli->error);
+    /* Needed by is_chosen() up to here.  */
     if (chosen)
         fp8q_selection_reset(&choice.selection);
 
@@ -184,6 +198,8 @@ int cmd_compare(struct cli *cli)
             style = STYLE_CSV;
         code = cli_end(cli, run_compare(cli, path, &names, style));
     }
+
+    /* What the parser put into the list is ours, also when it refused the line.  */
     free(names.items);
     return code;
 }

@@ -33,6 +33,7 @@ static size_t count_dequantized(const struct fp8q_conversion *c)
 {
     const struct fp8q_reason_count *r;
 
+    /* What was FP8 has this reason, which stands in the list once or not at all.  */
     for (size_t i = 0; (r = fp8q_conversion_reason(c, i)); i++)
         if (strcmp(r->reason, "already-fp8") == 0)
             return r->tensors;
@@ -44,6 +45,8 @@ static int run(struct cli *cli, struct fp8q_conversion *c, const struct fp8q_req
 {
     char bytes[32];
     FP8Q_TRY(fp8q_conversion_run(c, destination, &cli->warnings, &cli->error));
+
+    /* Progress goes first, then come warnings, then the result.  */
     cli_progress_clear();
     cli_show_warnings(cli);
 
@@ -67,6 +70,7 @@ int cmd_dequantize(struct cli *cli)
     int code;
 
     cli_request_open(&r, FP8Q_USE_DEQUANTIZE, own);
+    /* The table of options is complete only now.  */
     const struct cli_syntax syntax = {usage, r.options, NULL, 2, 2};
     if (!cli_parse(cli, &syntax, operands, &code)) {
         cli_request_close(&r);
@@ -78,6 +82,7 @@ int cmd_dequantize(struct cli *cli)
     int status = fp8q_conversion_open(&r.request, &cli->run, &c, &cli->warnings, &cli->error);
     if (status == FP8Q_OK)
         status = run(cli, c, &r.request, operands[1]);
+
     fp8q_conversion_close(c);
     cli_request_close(&r);
     return cli_end(cli, status);

@@ -40,16 +40,22 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
         cli_print(cli, "%-36s log2 rms  absmax  overlap    hist  channels\n", "linear input");
     for (size_t i = 0, shown = 0; i < d->n_sites; i++) {
         total += fabs(d->sites[i].rms);
+        /* With -v all of them; else the first ten of those that moved.  */
         if (cli->verbose || (d->sites[i].moved && shown++ < 10))
             print_site(cli, &d->sites[i]);
     }
+
     cli_print(
         cli, "%zu of %zu linear inputs moved; mean |log2 rms| %.3f; modality mix changed by %.2f\n",
         d->n_moved, d->n_sites, total / (double)d->n_sites, d->mix);
+
+    /* Not known without the weights.  */
     if (!isnan(d->codes_changed))
         cli_print(cli,
                   "re-rounding with the new statistics would change %.2f %% of the FP8 values\n",
                   100 * d->codes_changed);
+
+    /* With the limits: a verdict without them says little.  */
     cli_print(
         cli,
         "%s: limits are log2 rms %g, log2 absmax %g, overlap %g, hist %g, channels %g, mix %g, "
@@ -64,6 +70,8 @@ static int run(struct cli *cli, const char *const *paths, const struct args *arg
     struct fp8q_error *err = &cli->error;
     FP8Q_TRY(fp8q_calib_open(paths[0], &s->old_calib, err));
     FP8Q_TRY(fp8q_calib_open(paths[1], &s->new_calib, err));
+
+    /* Weights other than those that OLD was made with would answer another question.  */
     if (args->model) {
         uint32_t fingerprint;
         FP8Q_TRY(fp8q_ckpt_open(args->model, &s->ckpt, &cli->warnings, err));
@@ -78,9 +86,12 @@ static int run(struct cli *cli, const char *const *paths, const struct args *arg
                                                .n_threads = (unsigned)cli->threads,
                                                .watch = &cli->watch};
     FP8Q_TRY(fp8q_drift_run(&s->old_calib, &s->new_calib, &options, &s->drift, err));
+
     cli_progress_clear();
     print_result(cli, args, &s->drift);
     fp8q_drift_json(&s->drift, &args->limits, &cli->json);
+
+    /* The figures were printed first: whoever gets status 5 wants to know why.  */
     if (s->drift.stale)
         return fp8q_fail(
             err, FP8Q_E_EVIDENCE, "calibration-stale",
@@ -131,6 +142,7 @@ int cmd_drift(struct cli *cli)
         return code;
 
     int status = run(cli, paths, &args, &s);
+
     fp8q_drift_reset(&s.drift);
     fp8q_calib_close(&s.old_calib);
     fp8q_calib_close(&s.new_calib);

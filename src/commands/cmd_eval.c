@@ -41,17 +41,24 @@ static int open_both(struct cli *cli, const char *const *paths, const struct arg
     struct fp8q_error *err = &cli->error;
     FP8Q_TRY(fp8q_ckpt_open(paths[0], &s->source, &cli->warnings, err));
     FP8Q_TRY(fp8q_ckpt_open(paths[1], &s->output, &cli->warnings, err));
+
     FP8Q_TRY(fp8q_model_open(s->source, &s->source_model, err));
     FP8Q_TRY(fp8q_model_open(s->output, &s->output_model, err));
     FP8Q_TRY(fp8q_model_same(&s->source_model, &s->output_model, err));
+
+    /* Networks that compute different things can be compared, but not without saying so.  */
     fp8q_model_differences(&s->source_model, &s->output_model, &s->differences);
     FP8Q_TRY(fp8q_text_status(&s->differences, err));
     if (s->differences.len)
         FP8Q_TRY(fp8q_warn(&cli->warnings, err, "config-differs",
                            "%s computes something else than its source, by its own config.json: %s",
                            paths[1], s->differences.data));
+
+    /* By the tokenizer of the source: both must see the same tokens.  */
     FP8Q_TRY(cli_inputs_open(cli, &args->inputs, s->source, &s->inputs));
     FP8Q_TRY(fp8q_inputs_check(&s->inputs, &s->source_model, err));
+
+    /* Last, as it reads every byte of both.  */
     unsigned threads = (unsigned)cli->threads;
     FP8Q_TRY(fp8q_fingerprint(s->source, threads, &cli->watch, &s->source_print, err));
     return cli_origin_read(cli, s->output, &s->origin);
@@ -90,6 +97,7 @@ static int write_evidence(struct cli *cli, const struct args *args, struct state
 
     if (!fp8q_time_parse(cli_timestamp(&stamp), &evidence.created))
         return fp8q_fail(&cli->error, FP8Q_E_ARG, "time", "SOURCE_DATE_EPOCH is no time");
+
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_evidence_write(&w, &evidence);
     write_results(&w, args, s);
@@ -107,6 +115,7 @@ static int write_evidence(struct cli *cli, const struct args *args, struct state
 
 static void print_row(struct cli *cli, const char *name, const struct fp8q_eval_figures *f)
 {
+    /* The standard error between samples; where there is none, between tokens.  */
     cli_print(cli, "%-18s %.6f +- %.6f   %.6f   %.6f   %.6f   %7.3f   %6llu   %+.5f\n", name,
               f->kld, isnan(f->kld_se) ? f->kld_se_by_token : f->kld_se, f->kld_median, f->kld_p99,
               f->kld_max, 100 * f->top1, (unsigned long long)f->flips, f->dlnppl);
@@ -116,6 +125,7 @@ static int by_kld(const void *a, const void *b)
 {
     double x = (*(const struct fp8q_eval_sample *const *)a)->kld;
     double y = (*(const struct fp8q_eval_sample *const *)b)->kld;
+    /* The largest first.  */
     return (x < y) - (x > y);
 }
 
@@ -123,12 +133,18 @@ static void print_worst(struct cli *cli, const struct fp8q_eval *e)
 {
     const struct fp8q_eval_sample **order = calloc(e->n_samples ? e->n_samples : 1, sizeof(*order));
     size_t n = 0;
+
+    /* Samples of which no token was scored have no figures.  */
     for (size_t i = 0; order && i < e->n_samples; i++)
         if (e->samples[i].tokens > 0)
             order[n++] = &e->samples[i];
+
+    /* A list for people is not worth a failure: without memory it is left out.  */
     if (order)
         qsort(order, n, sizeof(*order), by_kld);
+
     size_t show = cli->verbose ? n : fp8q_min_size(n, 3);
+    /* Of one sample the total has said all.  */
     if (n > 1)
         cli_print(cli, "worst samples:");
     for (size_t i = 0; n > 1 && i < show; i++)
@@ -136,6 +152,7 @@ static void print_worst(struct cli *cli, const struct fp8q_eval *e)
                   (size_t)(order[i] - e->samples), order[i]->kld, 100 * order[i]->top1);
     if (n > 1)
         cli_print(cli, "\n");
+
     free(order);
 }
 
@@ -186,6 +203,7 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
 
     print_modalities(cli, e);
     print_worst(cli, e);
+
     cli_print_verbose(cli, "relative error of the hidden state after each layer:");
     for (uint32_t i = 0; i < e->n_layers; i++)
         cli_print_verbose(cli, " %.5f", e->layer_error[i]);
@@ -204,6 +222,7 @@ static int check_outputs(struct cli *cli, const char *const *paths, const struct
         status = cli_inputs_check(cli, &args->inputs, &guard);
     if (status == FP8Q_OK)
         status = cli_result_check(args->evidence, args->overwrite, &guard, &cli->error);
+
     fp8q_guard_reset(&guard);
     return status;
 }
@@ -216,18 +235,23 @@ static int run(struct cli *cli, const char *const *paths, const struct args *arg
                                         .n_threads = (unsigned)cli->threads,
                                         .kernel = cli->kernel,
                                         .watch = &cli->watch};
+
+    /* What can be refused is refused before hours of work.  */
     FP8Q_TRY(check_outputs(cli, paths, args));
     FP8Q_TRY(open_both(cli, paths, args, s));
     FP8Q_TRY(fp8q_eval_run(&s->source_model, &s->output_model, &s->inputs, &options, &s->eval,
                            &cli->error));
+
     /* What was measured is what was fingerprinted, or there is no evidence.  */
     FP8Q_TRY(fp8q_ckpt_unchanged(s->source, &cli->error));
     FP8Q_TRY(fp8q_ckpt_unchanged(s->output, &cli->error));
+
     if (args->evidence)
         FP8Q_TRY(write_evidence(cli, args, s));
     cli_progress_clear();
     print_result(cli, args, s);
 
+    /* The object on standard output says the same as the evidence.  */
     const struct fp8q_evidence evidence = evidence_of(args, s);
     fp8q_evidence_write_subject(&cli->json, &evidence);
     write_results(&cli->json, args, s);
@@ -277,6 +301,7 @@ int cmd_eval(struct cli *cli)
         return code;
 
     int status = run(cli, paths, &args, &s);
+
     fp8q_text_reset(&s.differences);
     fp8q_eval_reset(&s.eval);
     fp8q_inputs_reset(&s.inputs);

@@ -36,6 +36,7 @@ static void write_row(struct fp8q_jsonw *w, const struct fp8q_architecture_info 
     fp8q_jsonw_string(w, "name", a->name);
     fp8q_jsonw_string(w, "model_types", a->model_types);
     fp8q_jsonw_string(w, "decoders", a->decoders);
+    /* The linears of a wrapper are those of the decoder in it; its own parts stand around that.  */
     if (a->is_wrapper) {
         fp8q_jsonw_string(w, "language", a->language);
         fp8q_jsonw_string(w, "vision", a->vision);
@@ -45,6 +46,7 @@ static void write_row(struct fp8q_jsonw *w, const struct fp8q_architecture_info 
         fp8q_jsonw_string(w, "linears", a->linears);
         fp8q_jsonw_string(w, "experts", a->experts);
     }
+
     fp8q_jsonw_string(w, "note", a->note);
     fp8q_jsonw_close(w, '}');
 }

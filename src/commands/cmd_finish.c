@@ -40,10 +40,12 @@ int cmd_finish(struct cli *cli)
     if (!cli_parse(cli, &syntax, &destination, &code))
         return code;
 
+    /* What was asked for stands in what the parts left behind.  */
     int status =
         fp8q_conversion_open_parts(destination, &cli->run, &c, &cli->warnings, &cli->error);
     if (status == FP8Q_OK)
         status = run(cli, c, destination);
+
     fp8q_conversion_close(c);
     return cli_end(cli, status);
 }

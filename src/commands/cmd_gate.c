@@ -57,6 +57,8 @@ static int read_evidence(struct cli *cli, const struct cli_list *paths,
     *list_out = fp8q_array(paths->count, sizeof(**list_out));
     if (!*list_out)
         return fp8q_fail_nomem(&cli->error);
+
+    /* Counted one by one, so that free_inputs() knows how far this came.  */
     for (; *count_out < paths->count; ++*count_out)
         FP8Q_TRY(
             fp8q_evidence_read(paths->items[*count_out], &(*list_out)[*count_out], &cli->error));
@@ -68,12 +70,16 @@ static int split_task(struct cli *cli, const char *text, char **copy_out, const 
 {
     const char *first = strchr(text, ':'), *second = first ? strchr(first + 1, ':') : NULL;
     *copy_out = NULL;
+
+    /* No part may be empty, and with a third colon nobody knows which two of them divide.  */
     if (!second || first == text || second == first + 1 || !second[1] || strchr(second + 1, ':'))
         return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
                          "--task: expected NAME:BASE:QUANT, found \"%s\"", text);
+
     *copy_out = strdup(text);
     if (!*copy_out)
         return fp8q_fail_nomem(&cli->error);
+
     parts[0] = *copy_out;
     parts[1] = *copy_out + (first - text) + 1;
     parts[2] = *copy_out + (second - text) + 1;
@@ -93,8 +99,10 @@ static int read_tasks(struct cli *cli, const struct cli_list *list, struct gate_
     for (size_t i = 0; i < list->count; i++) {
         const char *parts[3] = {NULL, NULL, NULL};
         FP8Q_TRY(split_task(cli, list->items[i], &in->names[i], parts));
+        /* From here on free_inputs() releases both, whether or not the pairs can be read.  */
         in->n_names = i + 1;
 
+        /* A policy may name the metric of a task; else the reader chooses.  */
         const struct fp8q_task_policy *own = fp8q_policy_task(&in->policy, parts[0]);
         FP8Q_TRY(fp8q_task_read_pairs(parts[1], parts[2], parts[0], own ? own->metric : NULL,
                                       &in->pairs[i], &cli->error));
@@ -104,6 +112,8 @@ static int read_tasks(struct cli *cli, const struct cli_list *list, struct gate_
     in->tasks = fp8q_array(total, sizeof(*in->tasks));
     if (!in->tasks)
         return fp8q_fail_nomem(&cli->error);
+
+    /* Only now: all pairs are known, and stay where the list points to them.  */
     for (size_t i = 0; i < list->count; i++)
         for (size_t k = 0; k < in->pairs[i].n_pairs; k++) {
             const struct fp8q_task_pair *pair = &in->pairs[i].pairs[k];
@@ -118,6 +128,9 @@ static int read_all(struct cli *cli, const struct gate_args *args, struct gate_i
     FP8Q_TRY(read_evidence(cli, &args->evidence, &in->evidence, &in->n_evidence));
     FP8Q_TRY(read_evidence(cli, &args->baselines, &in->baselines, &in->n_baselines));
     FP8Q_TRY(read_tasks(cli, &args->tasks, in));
+
+    /* Last: files are read quickly and may be wrong, while the facts take a verify of all
+     * bytes.  */
     return cli_gate_facts(cli, &args->paths, &in->policy, &in->findings);
 }
 
@@ -131,6 +144,7 @@ static void free_inputs(struct gate_inputs *in)
         fp8q_task_pairs_reset(&in->pairs[i]);
         free(in->names[i]);
     }
+
     free(in->evidence);
     free(in->baselines);
     free(in->tasks);
@@ -145,6 +159,7 @@ static void report_json(struct cli *cli, const struct fp8q_gate *gate)
 {
     struct fp8q_jsonw *w = &cli->json;
     fp8q_jsonw_string(w, "verdict", fp8q_verdict_name(gate->verdict));
+
     fp8q_jsonw_open(w, "checks", '[');
     for (size_t i = 0; i < gate->n_checks; i++) {
         const struct fp8q_gate_check *c = &gate->checks[i];
@@ -163,6 +178,7 @@ static void report_json(struct cli *cli, const struct fp8q_gate *gate)
         fp8q_jsonw_string(w, "message", c->message);
         fp8q_jsonw_close(w, '}');
     }
+
     fp8q_jsonw_close(w, ']');
 }
 
@@ -190,12 +206,14 @@ static void report_text(struct cli *cli, const struct fp8q_gate *gate)
         cli_print(cli, "%s%-12s%s  T%u %-24s  %s\n", cli_style(style_of(c->verdict)),
                   fp8q_verdict_name(c->verdict), cli_style(CLI_PLAIN), c->tier, c->id, c->message);
     }
+
     cli_print(cli, "%s%s%s\n", cli_style(gate->verdict == FP8Q_VERDICT_PASS ? CLI_GOOD : CLI_BAD),
               fp8q_verdict_name(gate->verdict), cli_style(CLI_PLAIN));
 }
 
 static void put_figure(struct fp8q_text *t, double value)
 {
+    /* NaN: the check has no such figure.  */
     if (value == value)
         fp8q_text_printf(t, " %.5g |", value);
     else
@@ -225,12 +243,15 @@ static int add_to_file(const char *path, const struct fp8q_text *table, struct f
         status = fp8q_read_file(path, MOST_BYTES, &before, &len, err);
     if (status == FP8Q_OK) {
         fp8q_text_add(&all, before ? before : "", len);
+        /* A last line that was not ended would swallow the heading.  */
         fp8q_text_puts(&all, len && before[len - 1] != '\n' ? "\n\n" : "");
         fp8q_text_add(&all, table->data, table->len);
         status = fp8q_text_status(&all, err);
     }
+
     if (status == FP8Q_OK)
         status = fp8q_output_write(path, all.data, all.len, err);
+
     fp8q_text_reset(&all);
     free(before);
     return status;
@@ -242,6 +263,7 @@ static int report_markdown(struct cli *cli, const char *path, const struct fp8q_
     fp8q_text_printf(&t, "### fp8q gate: %s\n\n", fp8q_verdict_name(gate->verdict));
     fp8q_text_puts(&t, "| verdict | check | observed | low | high | limit | n | |\n"
                        "|---|---|---|---|---|---|---|---|\n");
+
     for (size_t i = 0; i < gate->n_checks; i++) {
         const struct fp8q_gate_check *c = &gate->checks[i];
         fp8q_text_printf(&t, "| %s | ", fp8q_verdict_name(c->verdict));
@@ -255,6 +277,7 @@ static int report_markdown(struct cli *cli, const char *path, const struct fp8q_
         put_cell(&t, c->message);
         fp8q_text_puts(&t, " |\n");
     }
+
     int status = fp8q_text_status(&t, &cli->error);
     if (status == FP8Q_OK)
         status = add_to_file(path, &t, &cli->error);
@@ -268,11 +291,13 @@ static int report_junit(struct cli *cli, const char *path, const struct fp8q_gat
     struct cli_case *cases = fp8q_array(gate->n_checks, sizeof(*cases));
     if (!cases)
         return fp8q_fail_nomem(&cli->error);
+
     for (size_t i = 0; i < gate->n_checks; i++) {
         const struct fp8q_gate_check *c = &gate->checks[i];
         cases[i] =
             (struct cli_case){tiers[c->tier], c->id, c->message, NULL, outcome_of(c->verdict)};
     }
+
     int status = cli_junit_write(path, "fp8q gate", cases, gate->n_checks, &cli->error);
     free(cases);
     return status;
@@ -282,6 +307,7 @@ static int report_junit(struct cli *cli, const char *path, const struct fp8q_gat
 static int conclude(struct cli *cli, const struct fp8q_gate *gate)
 {
     int status = fp8q_verdict_status(gate->verdict);
+
     for (size_t i = 0; i < gate->n_checks && status != FP8Q_OK; i++)
         if (gate->checks[i].verdict == gate->verdict)
             return fp8q_fail(&cli->error, (enum fp8q_status)status,
@@ -304,6 +330,7 @@ static int judge(struct cli *cli, const struct gate_args *args, const struct gat
         return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
                          "--now: expected a time such as 2026-01-31T12:00:00Z, found \"%s\"",
                          args->now);
+
     const struct fp8q_gate_request request = {.policy = &in->policy,
                                               .facts = in->findings.facts,
                                               .evidence = in->evidence,
@@ -315,13 +342,19 @@ static int judge(struct cli *cli, const struct gate_args *args, const struct gat
                                               .stack = args->stack,
                                               .now = now};
     FP8Q_TRY(fp8q_gate(&request, &gate, &cli->error));
+
+    /* Reported whatever the verdict is; only then does it become the status.  */
     report_json(cli, &gate);
     report_text(cli, &gate);
+
     int status = args->junit ? report_junit(cli, args->junit, &gate) : FP8Q_OK;
     if (status == FP8Q_OK && args->markdown)
         status = report_markdown(cli, args->markdown, &gate);
+    /* A report that could not be written is the status then: whoever asked for it must not miss
+     * it.  */
     if (status == FP8Q_OK)
         status = conclude(cli, &gate);
+
     fp8q_gate_reset(&gate);
     return status;
 }
@@ -329,9 +362,12 @@ static int judge(struct cli *cli, const struct gate_args *args, const struct gat
 static int print_policy(struct cli *cli, const struct fp8q_policy *policy)
 {
     struct fp8q_jsonw w = {.indent = 2};
+
+    /* A text of its own: people see it as it is, and with --json it is one member.  */
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_policy_write(&w, policy);
     fp8q_jsonw_close(&w, '}');
+
     int status = fp8q_text_status(&w.text, &cli->error);
     if (status == FP8Q_OK) {
         fp8q_jsonw_raw(&cli->json, "policy", w.text.data);
@@ -363,6 +399,7 @@ static int guard_inputs(struct fp8q_guard_list *guard, const struct gate_args *a
     for (size_t i = 0; i < sizeof(single) / sizeof(*single); i++)
         if (single[i].path)
             FP8Q_TRY(fp8q_guard_add(guard, single[i].path, single[i].what, err));
+
     FP8Q_TRY(guard_list(guard, &args->evidence, "evidence", err));
     return guard_list(guard, &args->baselines, "evidence of the baseline", err);
 }
@@ -386,9 +423,12 @@ static int run_gate(struct cli *cli, const struct gate_args *args)
     struct gate_inputs in = {0};
     FP8Q_TRY(check_outputs(args, &cli->error));
     int status = FP8Q_OK;
+
+    /* A policy file states only what differs from the defaults.  */
     fp8q_policy_default(&in.policy);
     if (args->policy)
         status = fp8q_policy_read(args->policy, &in.policy, &cli->error);
+
     if (status == FP8Q_OK && args->print_policy) {
         status = print_policy(cli, &in.policy);
     } else if (status == FP8Q_OK) {
@@ -397,6 +437,7 @@ static int run_gate(struct cli *cli, const struct gate_args *args)
         if (status == FP8Q_OK)
             status = judge(cli, args, &in);
     }
+
     free_inputs(&in);
     return status;
 }

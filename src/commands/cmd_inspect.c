@@ -121,13 +121,18 @@ int cmd_inspect(struct cli *cli)
     int status = fp8q_checkpoint_open(path, &cli->run, &c, &cli->warnings, &cli->error);
     if (status != FP8Q_OK)
         return cli_end(cli, status);
+
+    /* Warnings come before the report, not in the middle of it.  */
     cli_show_warnings(cli);
+    /* Tensors that are alike are one line, unless every one was asked for.  */
     if (cli->verbose)
         print_tensors(cli, c);
     else
         print_groups(cli, c);
+
     print_totals(cli, fp8q_checkpoint_info(c));
     write_all(&cli->json, c);
+
     fp8q_checkpoint_close(c);
     return cli_end(cli, FP8Q_OK);
 }

@@ -39,6 +39,7 @@ static int read_ignore_file(struct cli *cli, struct settings *s, struct cli_list
     size_t len;
     if (!s->ignore_file)
         return FP8Q_OK;
+
     FP8Q_TRY(fp8q_read_file(s->ignore_file, MOST_BYTES, &s->ignore_text, &len, &cli->error));
 
     for (char *line = s->ignore_text, *end; line; line = end) {
@@ -46,8 +47,13 @@ static int read_ignore_file(struct cli *cli, struct settings *s, struct cli_list
         if (end)
             *end++ = '\0';
         size_t n = strlen(line);
+
+        /* Line ends of Windows and spaces that nobody sees would make patterns that match
+         * nothing.  */
         while (n && (line[n - 1] == '\r' || line[n - 1] == ' '))
             line[--n] = '\0';
+
+        /* The list borrows the line; the text lives as long as the settings.  */
         if (*line != '\0' && *line != '#')
             FP8Q_TRY(cli_list_add(patterns, line, &cli->error));
     }
@@ -63,15 +69,20 @@ static int read_part(struct cli *cli, struct settings *s)
         return FP8Q_OK;
 
     unsigned long part = 0, n = 0;
+    /* strtoul() would take signs and spaces.  */
     if (s->part[0] >= '0' && s->part[0] <= '9' && end && end[1] >= '0' && end[1] <= '9') {
         part = strtoul(s->part, &end, 10);
         if (*end == '/')
             n = strtoul(end + 1, &end, 10);
     }
+
+    /* A part of 0 is refused first, so @end is set by the time it is looked at. Numbers that are
+     * too large come back as ULONG_MAX, which is more than MOST_PARTS.  */
     if (part < 1 || part > n || n > MOST_PARTS || *end)
         return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
                          "--part: expected I/N with 1 <= I <= N <= 65535, found \"%s\"",
                          fp8q_show(&shown, s->part));
+
     s->part_number = (unsigned)part;
     s->n_parts = (unsigned)n;
     return FP8Q_OK;
@@ -85,7 +96,9 @@ static int read_settings(struct cli *cli, struct settings *s, struct cli_request
         return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
                          "--block-size: expected 128x128 (engines serve no other), found \"%s\"",
                          fp8q_show(&shown, s->block_size));
+
     FP8Q_TRY(read_part(cli, s));
+    /* Before the request is settled: from then on its lists must not move.  */
     FP8Q_TRY(read_ignore_file(cli, s, cli_request_list(r, "ignore")));
     cli_request_settle(r);
     return FP8Q_OK;
@@ -103,6 +116,8 @@ static int check_lock(struct cli *cli, struct settings *s, const struct fp8q_req
 
     if (s->lock)
         FP8Q_TRY(fp8q_conversion_check_lock(c, s->lock, &there, &cli->error));
+
+    /* There is no lock yet: this conversion makes it.  */
     if (s->lock && !there)
         s->write_lock = s->lock;
     if (!s->write_lock || s->dry_run)
@@ -117,6 +132,7 @@ static int check_lock(struct cli *cli, struct settings *s, const struct fp8q_req
         status = fp8q_guard_add(&guard, s->ignore_file, "the file of --ignore-file", &cli->error);
     if (status == FP8Q_OK)
         status = fp8q_output_check(s->write_lock, &guard, &cli->error);
+
     fp8q_guard_reset(&guard);
     return status;
 }
@@ -141,14 +157,17 @@ static void report_done(struct cli *cli, const struct settings *s, const struct 
                   s->n_parts, destination);
         return;
     }
+
     if (r->calibration)
         cli_print(cli,
                   "GPTQ rounding with %s: %zu linear inputs, plain rounding in %zu whose held-out "
                   "error did not fall\n",
                   r->calibration, result->n_gptq, result->n_plain);
+
     if (result->resumed_shards)
         cli_print(cli, "%zu shard%s taken over from an earlier run\n", result->resumed_shards,
                   result->resumed_shards == 1 ? " was" : "s were");
+
     cli_print(cli, "%swrote %s%s (%s)\n", cli_style(CLI_GOOD), destination, cli_style(CLI_PLAIN),
               cli_bytes(bytes, result->file_bytes));
 }
@@ -181,6 +200,7 @@ static int check_and_convert(struct cli *cli, struct settings *s, const struct f
     if (s->dry_run)
         cli_report_plan(cli, c);
 
+    /* Without a destination only the plan is judged, not what stands there.  */
     FP8Q_TRY(fp8q_conversion_check(c, s->dry_run ? NULL : destination, s->n_parts, &complete,
                                    &cli->error));
     FP8Q_TRY(check_lock(cli, s, r, c));
@@ -193,6 +213,8 @@ static int check_and_convert(struct cli *cli, struct settings *s, const struct f
         cli_report_plan(cli, c);
         FP8Q_TRY(convert(cli, s, r, c, destination));
     }
+
+    /* Also of an output that was complete: the lock may be a new wish.  */
     return s->write_lock ? write_lock(cli, s->write_lock, c) : FP8Q_OK;
 }
 
@@ -236,6 +258,7 @@ int cmd_quantize(struct cli *cli)
     int code;
 
     cli_request_open(&r, FP8Q_USE_QUANTIZE, own);
+    /* The table of options is complete only now.  */
     const struct cli_syntax syntax = {usage, r.options, rules, 1, 2};
     if (cli_parse(cli, &syntax, operands, &code)) {
         r.request.source = operands[0];
@@ -247,6 +270,7 @@ int cmd_quantize(struct cli *cli)
             code = cli_end(cli, quantize(cli, &s, &r));
         }
     }
+
     cli_request_close(&r);
     free(s.ignore_text);
     return code;

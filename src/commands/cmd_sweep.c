@@ -42,12 +42,14 @@ static int check_outputs(struct cli *cli, const char *path, const struct args *a
         status = cli_inputs_check(cli, &args->inputs, &guard);
     if (status == FP8Q_OK)
         status = cli_result_check(args->ignore_file, args->overwrite, &guard, &cli->error);
+
     fp8q_guard_reset(&guard);
     return status;
 }
 
 static void print_units(struct cli *cli, const struct fp8q_sweep *s)
 {
+    /* Twelve lines are read; more only if they are asked for.  */
     size_t show = cli->verbose || s->n_units <= 12 ? s->n_units : 12;
     char saved[32], size[32];
 
@@ -56,11 +58,14 @@ static void print_units(struct cli *cli, const struct fp8q_sweep *s)
         s->n_units, (unsigned long long)s->tokens);
     cli_print(cli, "%5s  %-20s %12s %10s   %12s %12s\n", "kept", "unit", "its KLD", "saves",
               "then bytes", "KLD");
+
+    /* Row 0 is the split that leaves nothing unquantized.  */
     for (size_t n = 0; n <= show; n++) {
         uint64_t bytes;
         double kld;
         const struct fp8q_sweep_unit *u = n ? &s->units[s->order[n - 1]] : NULL;
         fp8q_sweep_split(s, n, &bytes, &kld);
+
         if (u)
             cli_print(cli, "%5zu  %-20s %12.3e %10s   %12s %12.6f\n", n, u->name, u->kld,
                       cli_bytes(saved, u->bytes_saved), cli_bytes(size, bytes), kld);
@@ -68,6 +73,7 @@ static void print_units(struct cli *cli, const struct fp8q_sweep *s)
             cli_print(cli, "%5zu  %-20s %12s %10s   %12s %12.6f\n", n, "(all quantized)", "", "",
                       cli_bytes(size, bytes), kld);
     }
+
     if (show < s->n_units)
         cli_print(cli, "  ... %zu more (-v shows them); none quantized: %s, KLD 0\n",
                   s->n_units - show, cli_bytes(size, s->source_bytes));
@@ -79,6 +85,8 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
     print_units(cli, s);
     cli_print(cli, "all quantized: predicted %.6f (sum), measured %.6f +- %.6f (%+.1f %%)\n",
               s->sum_kld, s->all_kld, s->all_se, 100 * (s->sum_kld / s->all_kld - 1));
+
+    /* Without a budget nothing was chosen.  */
     if (args->budget_kld >= 0 || args->budget_bytes > 0)
         cli_print(cli, "chosen: keep %zu units, %s, predicted %.6f, measured %.6f: budget %s\n",
                   s->n_kept, cli_bytes(size, s->chosen_bytes), s->chosen_predicted, s->chosen_kld,
@@ -89,9 +97,12 @@ static int write_ignore(struct cli *cli, const struct args *args, const struct s
 {
     struct fp8q_text text = {0};
     int status = fp8q_sweep_ignore(&s->sweep, &s->model, &text, &cli->error);
+
+    /* If nothing is to be left unquantized, the file is empty, but it is there.  */
     if (status == FP8Q_OK)
         status =
             fp8q_output_write(args->ignore_file, text.data ? text.data : "", text.len, &cli->error);
+
     fp8q_text_reset(&text);
     return status;
 }
@@ -119,8 +130,11 @@ static int run(struct cli *cli, const char *path, const struct args *args, struc
     cli_progress_clear();
     print_result(cli, args, &s->sweep);
     fp8q_sweep_json(&s->sweep, &s->model, &cli->json);
+
     if (args->ignore_file)
         FP8Q_TRY(write_ignore(cli, args, s));
+
+    /* The figures are out by now: they say by how much the budget is missed.  */
     if (!s->sweep.met)
         return fp8q_fail(err, FP8Q_E_MISMATCH, "budget", "no split keeps the budget");
     return FP8Q_OK;
@@ -174,6 +188,7 @@ int cmd_sweep(struct cli *cli)
         return code;
 
     int status = run(cli, path, &args, &s);
+
     fp8q_sweep_reset(&s.sweep);
     fp8q_inputs_reset(&s.inputs);
     fp8q_model_reset(&s.model);

@@ -42,14 +42,18 @@ static void print_passed(struct cli *cli, const struct fp8q_verification *v)
                       c->observed);
             continue;
         }
+
+        /* Ids stand side by side, up to WIDTH columns a row; only the first row has the word.  */
         if (column == 0 || column + strlen(c->id) + 2 > WIDTH) {
             cli_print(cli, "%s%s%s%s ", column ? "\n" : "", cli_style(CLI_GOOD),
                       column ? "     " : "pass:", cli_style(CLI_PLAIN));
             column = 6;
         }
+
         cli_print(cli, " %s", c->id);
         column += strlen(c->id) + 1;
     }
+
     if (column)
         cli_print(cli, "\n");
 }
@@ -62,6 +66,7 @@ static void print_more(struct cli *cli, const struct fp8q_verification *v, size_
 
     for (size_t i = 1; i < SHOWN && fp8q_verification_finding(v, check, i, &where, &observed); i++)
         cli_print(cli, "      also: %s%s%s\n", where, where[0] ? ": " : "", observed);
+
     if (n > SHOWN)
         cli_print(cli, "      ... and %llu more; --json and --junit list them\n",
                   (unsigned long long)(n - SHOWN));
@@ -75,6 +80,7 @@ static void print_not_passed(struct cli *cli, const struct fp8q_verification *v)
         enum cli_style style = c->status == FP8Q_CHECK_FAIL ? CLI_BAD : CLI_BOLD;
         if (c->status == FP8Q_CHECK_PASS)
             continue;
+
         cli_print(cli, "%s%s%s  %-24s %s%s%s\n      expected: %s\n", cli_style(style),
                   words[c->status], cli_style(CLI_PLAIN), c->id, c->observed,
                   c->where[0] ? ": " : "", c->where, c->limit);
@@ -104,8 +110,11 @@ static void print_report(struct cli *cli, const struct fp8q_verification *v, boo
     print_not_passed(cli, v);
     if (info->n_sqnr)
         print_noise(cli, v);
+
+    /* How another tool scales and rounds is not known.  */
     if (info->bound_factor > 1)
         cli_print(cli, "FP8 values of another tool: the error bound was taken twice as wide\n");
+
     cli_print(cli, "%s%s%s: %zu checks, %zu failed, %zu warnings\n",
               cli_style(passed ? CLI_GOOD : CLI_BAD), passed ? "PASSED" : "FAILED",
               cli_style(CLI_PLAIN), info->n_checks, info->n_failed, info->n_warned);
@@ -119,9 +128,11 @@ static void write_noise(struct fp8q_jsonw *w, const struct fp8q_verification *v)
     double db;
 
     fp8q_jsonw_open(w, "sqnr_db", '{');
+    /* Worst first, so number 0 is the least.  */
     (void)fp8q_verification_sqnr(v, 0, &name, &db);
     fp8q_jsonw_number(w, "min", db);
     fp8q_jsonw_number(w, "mean", fp8q_verification_info(v)->sqnr_mean);
+
     fp8q_jsonw_open(w, "worst", '[');
     for (size_t i = 0; i < WORST && fp8q_verification_sqnr(v, i, &name, &db); i++) {
         fp8q_jsonw_open(w, NULL, '{');
@@ -129,6 +140,7 @@ static void write_noise(struct fp8q_jsonw *w, const struct fp8q_verification *v)
         fp8q_jsonw_number(w, "db", db);
         fp8q_jsonw_close(w, '}');
     }
+
     fp8q_jsonw_close(w, ']');
     fp8q_jsonw_close(w, '}');
 }
@@ -167,6 +179,8 @@ static void write_report(struct fp8q_jsonw *w, const struct fp8q_verification *v
         fp8q_jsonw_close(w, '}');
     }
     fp8q_jsonw_close(w, ']');
+
+    /* Only a comparison with a source knows the noise.  */
     if (fp8q_verification_info(v)->n_sqnr)
         write_noise(w, v);
 }
@@ -183,9 +197,11 @@ static int describe_case(const struct fp8q_verification *v, size_t check, bool f
     if (failed)
         fp8q_text_printf(message, "; %s%sexpected: %s", c->where, c->where[0] ? "; " : "",
                          c->limit);
+
     fp8q_text_puts(detail, "");
     for (size_t i = 0; fp8q_verification_finding(v, check, i, &where, &observed); i++)
         fp8q_text_printf(detail, "%s%s%s\n", where, where[0] ? ": " : "", observed);
+
     FP8Q_TRY(fp8q_text_status(message, err));
     return fp8q_text_status(detail, err);
 }
@@ -207,6 +223,8 @@ static int write_junit(const char *path, const struct fp8q_verification *v, bool
         cases[i] = (struct cli_case){"fp8q.verify", c->id, message->data, detail->data,
                                      failed ? CLI_FAILED : CLI_PASSED};
     }
+
+    /* Without this, a run that broke off would look like one that passed.  */
     if (status == FP8Q_OK && failure)
         cases[n++] = (struct cli_case){"fp8q.verify", "open", failure->message, NULL, CLI_ERROR};
     if (status == FP8Q_OK)
@@ -236,6 +254,7 @@ static int check_junit(const char *junit, const struct fp8q_verify_request *r,
         status = fp8q_guard_add(&guard, r->calibration, "the calibration", err);
     if (status == FP8Q_OK)
         status = fp8q_output_check(junit, &guard, err);
+
     fp8q_guard_reset(&guard);
     return status;
 }
@@ -250,8 +269,10 @@ static int verify(struct cli *cli, const struct fp8q_verify_request *r, const ch
     int status = fp8q_verification_open(r, &cli->run, &v, &cli->warnings, &cli->error);
     if (!v)
         return status;
+
     cli_progress_clear();
     cli_show_warnings(cli);
+    /* A checkpoint that could not be opened has no checks.  */
     if (fp8q_verification_info(v)->n_checks)
         print_report(cli, v, r->strict);
     write_report(&cli->json, v);
@@ -261,6 +282,7 @@ static int verify(struct cli *cli, const struct fp8q_verify_request *r, const ch
     int written = FP8Q_OK;
     if (junit)
         written = write_junit(junit, v, r->strict, judged ? NULL : &cli->error, &unwritten);
+
     fp8q_verification_close(v);
     if (status != FP8Q_OK || written == FP8Q_OK)
         return status;
@@ -284,6 +306,7 @@ int cmd_verify(struct cli *cli)
     const struct cli_rule rules[] = {{"calibration", CLI_NEEDS, "source"}, {.option = NULL}};
     const struct cli_syntax syntax = {usage, options, rules, 1, 1};
     int code;
+
     if (!cli_parse(cli, &syntax, &r.path, &code))
         return code;
     return cli_end(cli, verify(cli, &r, junit));

@@ -23,15 +23,18 @@ static void on_signal(int number)
 {
     struct timespec now = {0};
     clock_gettime(CLOCK_MONOTONIC, &now);
+
     if (caught_signal && (sig_atomic_t)now.tv_sec - caught_at > 1) {
         signal(number, SIG_DFL);
         raise(number); /* blocked until this handler returns */
         return;
     }
+
     if (!caught_signal) {
         caught_signal = number;
         caught_at = (sig_atomic_t)now.tv_sec;
     }
+
     fp8q_cancel(&stop);
 }
 
@@ -39,6 +42,7 @@ static void install_handlers(void)
 {
     struct sigaction action = {.sa_handler = on_signal};
     const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
         struct sigaction old;
@@ -46,6 +50,7 @@ static void install_handlers(void)
         if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
             sigaction(signals[i], &action, NULL);
     }
+
     /* A closed pipe is an error of a write, checked like any other, not a silent death half-way. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* the write then fails with EFBIG, which is reported */
@@ -56,6 +61,7 @@ static void install_handlers(void)
  * stream still fails as it should.  */
 static void hold_standard_streams(void)
 {
+    /* open() takes the lowest number that is free: this one, as those below it are held.  */
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0)
             _exit(3);
@@ -76,6 +82,7 @@ static int print_help(void)
          "unedited, and proves the result.\n\nCommands:");
     for (size_t i = 0; cli_commands[i].name; i++)
         printf("  %-12s %s\n", cli_commands[i].name, cli_commands[i].summary);
+
     puts("\n`fp8q COMMAND --help` lists the options of a command.  Exit status: 0 done or passed,\n"
          "1 a check failed, 2 wrong request, 3 I/O error or malformed input, 4 policy violation,\n"
          "5 evidence missing, stale or inconclusive.\n\n"
@@ -100,8 +107,11 @@ static int fail_command(struct cli *cli, const char *name)
 
     for (size_t i = 0; cli_commands[i].name; i++)
         cli_suggest_offer(&near, name, cli_commands[i].name);
+
+    /* Options are offered too: the first word may be a slip of one of these.  */
     cli_suggest_offer(&near, name, "--version");
     cli_suggest_offer(&near, name, "--help");
+
     return cli_usage_error(cli, "unknown %s \"%s\"%s; see `fp8q --help`",
                            name[0] == '-' ? "option" : "command", fp8q_show(&shown, name),
                            cli_suggest_hint(&near, "", &hint));
@@ -109,9 +119,11 @@ static int fail_command(struct cli *cli, const char *name)
 
 static int run_command(struct cli *cli, const struct cli_command *command)
 {
+    /* Only now: before a command runs there is nothing to clean up.  */
     install_handlers();
     int code = command->run(cli);
 
+    /* A shell whose child dies of SIGINT ends its script; after an exit status it would go on.  */
     if (caught_signal) {
         signal(caught_signal, SIG_DFL);
         raise(caught_signal);
@@ -131,14 +143,18 @@ int main(int argc, char **argv)
     struct cli cli;
     hold_standard_streams();
 
+    /* For people a help, for a script a failure.  */
     if (argc < 2) {
         int failed = print_help();
         return failed ? failed : 2;
     }
+
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         printf("fp8q %s\n", fp8q_version());
         return flushed();
     }
+
+    /* `help` with a word behind it asks for the help of that command.  */
     if (is_help(argv[1]) && (argc == 2 || argv[1][0] == '-'))
         return print_help();
 
@@ -150,8 +166,11 @@ int main(int argc, char **argv)
         argv = help_of;
         argc = 2;
     }
+
     cli_begin(&cli, argc, argv, &stop);
     const struct cli_command *command = find_command(argv[0]);
+
+    /* As the first word it was seen by cli_begin(), so this is told as JSON.  */
     if (!command && strcmp(argv[0], "--json") == 0)
         return cli_usage_error(&cli, "no command before --json; see `fp8q --help`");
     if (!command)
