@@ -83,6 +83,7 @@ int fp8q_fail_nomem(struct fp8q_error *err)
 int fp8q_warn(struct fp8q_warnings *warnings, struct fp8q_error *err, const char *id,
               const char *fmt, ...)
 {
+    /* A caller without a list wants to hear none.  */
     if (!warnings)
         return FP8Q_OK;
 
@@ -103,6 +104,7 @@ int fp8q_warn(struct fp8q_warnings *warnings, struct fp8q_error *err, const char
     w->message = strdup(text);
     if (!w->message)
         return fp8q_fail_nomem(err);
+    /* Counted last: a failure leaves the list whole.  */
     warnings->count++;
     return FP8Q_OK;
 }

@@ -89,6 +89,7 @@ static int add(struct fp8q_guard_list *guard, const struct fp8q_guarded *item,
                struct fp8q_error *err)
 {
     FP8Q_TRY(fp8q_grow(&guard->items, guard->count, &guard->cap, sizeof(*guard->items), err));
+
     struct fp8q_guarded *g = &guard->items[guard->count];
     *g = *item;
     g->path = strdup(item->path);
@@ -98,6 +99,8 @@ static int add(struct fp8q_guard_list *guard, const struct fp8q_guarded *item,
         free(g->name);
         return fp8q_fail_nomem(err);
     }
+
+    /* Counted last: a failure leaves the list as it was.  */
     guard->count++;
     return FP8Q_OK;
 }

@@ -82,7 +82,9 @@ static int own_descriptor(const char *path)
 static int find_target(const char *path, struct target *t, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+    /* As many as Linux follows.  */
     enum { MAX_LINKS = 40 };
+
     *t = (struct target){.fd = -1};
     t->path = strdup(path);
     if (!t->path)

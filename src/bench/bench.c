@@ -253,6 +253,7 @@ static int measure(struct bench *b, struct fp8q_error *err)
 {
     enum { READ, WRITE, FLUSH_WRITE, BOTH, COPY, FLUSH_COPY, QUANTIZE, N };
     double times[N][MOST_ROUNDS], ignored;
+    /* A median needs one round at least; @times has room for MOST_ROUNDS.  */
     unsigned n = (unsigned)fp8q_min_u64(fp8q_max_u64(b->options->rounds, 1), MOST_ROUNDS);
 
     for (unsigned i = 0; i < n; i++) {

@@ -28,6 +28,7 @@ static double now(void)
 /* Sums of four uniform numbers are near enough to normal ones.  */
 static void fill(struct fp8q_bench_data *d)
 {
+    /* The same numbers in every run and on every machine.  */
     uint32_t state = 1;
     for (size_t i = 0; i < d->n_elems; i++) {
         float sum = 0;
@@ -35,6 +36,8 @@ static void fill(struct fp8q_bench_data *d)
             state = state * 1664525 + 1013904223;
             sum += (float)(state >> 8) * 0x1p-24f - 0.5f;
         }
+
+        /* Four of them have a variance of 1/3: times the root of 3 it is 1.  */
         sum *= 1.73f;
         ((float *)d->weights[FP8Q_FLOAT_F32])[i] = sum;
         ((uint16_t *)d->weights[FP8Q_FLOAT_BF16])[i] = fp8q_bf16_from_f32(sum);
@@ -91,6 +94,7 @@ static void run_op(const struct call *c)
     const struct fp8q_kernel *k = c->kernel;
     struct fp8q_bench_data *d = c->data;
     enum fp8q_float f = c->from;
+    /* The same elements as one stripe, for the operations that take blocks.  */
     struct fp8q_stripe stripe = {d->weights[f], f, FP8Q_BLOCK, d->n_elems / FP8Q_BLOCK};
     unsigned max;
 

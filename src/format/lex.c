@@ -252,6 +252,7 @@ static size_t decode_char(const struct fp8q_lex *lex, size_t pos, char dst[4], s
 
     char c = lex->text[pos + 1];
     if (c != 'u') {
+        /* What is not in the table, quotes and slashes, stands for itself.  */
         const char *name = strchr(names, c);
         dst[0] = name ? values[name - names] : c;
         *n_out = 1;
@@ -262,6 +263,7 @@ static size_t decode_char(const struct fp8q_lex *lex, size_t pos, char dst[4], s
     size_t len = 6;
 
     if (cp >= 0xD800 && cp <= 0xDBFF) {
+        /* That a low surrogate follows was seen when the string was read.  */
         uint32_t low = (uint32_t)escaped_unit(lex, pos + 6);
         cp = 0x10000 + ((cp - 0xD800) << 10) + (low - 0xDC00);
         len = 12;
@@ -518,6 +520,7 @@ static int next_value(struct fp8q_lex *lex, struct level *levels, unsigned *n_le
 
         if (more < 0)
             return more;
+        /* An object or array that ends is a value that ends, in the level above.  */
         if (more == 0) {
             if (level->object && unique_keys)
                 FP8Q_TRY(check_unique(lex, stack, level->keys_from));

@@ -98,6 +98,7 @@ static int check_input(const struct fp8q_st_tensor *tensors, size_t n_tensors,
                              fp8q_show_n(&shown, metadata[i].key, metadata[i].key_len));
     }
 
+    /* Readers refuse a name that stands twice, so none is written.  */
     struct fp8q_lex_name *names = fp8q_array(n_tensors, sizeof(*names));
     if (!names)
         return fp8q_fail_nomem(err);

@@ -61,6 +61,7 @@ static int name_other_format(const unsigned char *head, size_t n, const char *pa
     struct fp8q_shown shown;
     char size[24];
 
+    /* Here there is a remedy, so it has a message of its own.  */
     if (starts_with(head, n, lfs, sizeof(lfs) - 1))
         return fp8q_fail(err, FP8Q_E_FORMAT, "lfs-pointer",
                          "%s: is a Git LFS pointer for a file of %s bytes; run \"git lfs pull\"",
