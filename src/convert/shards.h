@@ -7,8 +7,21 @@
 
 #include <pthread.h>
 
+#include "calibration/rounding.h"
 #include "convert/record.h"
-#include "convert/stream.h"
+
+/* How a plan is streamed.  */
+struct fp8q_stream_options {
+    const struct fp8q_kernel *kernel;
+    const struct fp8q_watch *watch; /* NULL allowed */
+    const char *out_dir;            /* where the shards go */
+    const char *record_dir;         /* where the records go */
+    const bool *skip;               /* by output shard: not ours, or done already */
+    /* Another process may be making the same shard (a part that a scheduler started twice): each
+     * makes its own in @record_dir, and what gets the name is whole.  */
+    bool shared;
+    struct fp8q_rounding *rounding; /* NULL, or error-compensated rounding */
+};
 
 /* A file that is open while stripes of it are left.  */
 struct fp8q_open_output {

@@ -24,7 +24,6 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "base/pool.h"
-#include "convert/shards.h"
 #include "convert/stripe.h"
 #include "checkpoint/scales.h"
 
