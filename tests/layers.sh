@@ -78,6 +78,6 @@ grep -rn '^#include "' . | sed 's,^\./,,' | awk -v clients="$clients" '
 # in an order: tsort names what goes round.
 grep -r '^#include "' . | sed -n 's,^\./\(.*\)\.[ch]:#include "\(.*/.*\)\.h".*,\1 \2,p' |
     awk '$1 != $2 && $0 !~ "/internal"' | sort -u | tsort >/dev/null 2>"$out" || true
-[ ! -s "$out" ] || echo "modules that include each other in a circle: $(cat "$out")"
+[ ! -s "$out" ] || complain "modules that include each other in a circle: $(cat "$out")"
 
 exit $failed

@@ -38,6 +38,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "convert/destination_check.h"
 
 static int is_there(const char *path, bool *there_out, struct fp8q_error *err)
 {

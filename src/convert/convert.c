@@ -18,9 +18,8 @@
 #include "base/path.h"
 #include "calibration/rounding.h"
 #include "convert/commit.h"
-#include "convert/complete.h"
 #include "convert/outdir.h"
-#include "convert/parts.h"
+#include "convert/resume.h"
 #include "convert/state.h"
 #include "format/names.h"
 

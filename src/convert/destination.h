@@ -36,10 +36,6 @@ int fp8q_destination_open(const char *path, bool is_dir, struct fp8q_destination
                           struct fp8q_error *err);
 void fp8q_destination_reset(struct fp8q_destination *names);
 
-/* FP8Q_E_ARG "dst-path" if a name of DST or of a file below it is too long for the system.  */
-int fp8q_destination_check_lengths(const struct fp8q_destination *names,
-                                   const struct fp8q_listing *files, struct fp8q_error *err);
-
 /* What may stand at the names, for one conversion.  */
 struct fp8q_destination_rules {
     const struct fp8q_ckpt *ckpt;
@@ -48,14 +44,5 @@ struct fp8q_destination_rules {
     const struct fp8q_listing *files;    /* all files of the new output */
     bool overwrite;
 };
-
-/* Refuses (FP8Q_E_ARG) a DST that is, holds or lies in the source, that exists (without
- * @overwrite), that is no output of fp8q or holds what fp8q did not write, that cannot be renamed
- * to.  *@old_out are the files of an existing output, which may be
- * replaced (a file's by the names in DST.partial); *@empty_out: DST is a directory with nothing in
- * it.  Creates nothing.  */
-int fp8q_destination_check(const struct fp8q_destination *names,
-                           const struct fp8q_destination_rules *rules, struct fp8q_listing *old_out,
-                           bool *empty_out, struct fp8q_error *err);
 
 #endif

@@ -16,6 +16,7 @@
 #include "base/path.h"
 #include "convert/commit.h"
 #include "convert/state.h"
+#include "convert/destination_check.h"
 
 /* What an earlier run left beside DST.  */
 struct leftover {

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parts.h - which shards a run makes: those of its part that no record vouches for.
+ * resume.h - what is left to do: shards that no record vouches for, or nothing where DST is already
+ * what a conversion would make.
  */
-#ifndef FP8Q_PARTS_H
-#define FP8Q_PARTS_H
+#ifndef FP8Q_RESUME_H
+#define FP8Q_RESUME_H
 
+#include "base/watch.h"
+#include "convert/copies.h"
 #include "convert/workdir.h"
 #include "plan/plan.h"
+#include "plan/request.h"
 
 /* Which part of @n_parts each shard belongs to, 1 for the first (0: the sidecar, which is no
  * part's): balanced by bytes, the same on every machine.  @part_out has plan->n_shards entries.  */
@@ -23,5 +27,13 @@ int fp8q_parts_choose(const struct fp8q_plan *plan, const struct fp8q_outdir *ou
  * to run.  */
 int fp8q_parts_check(const struct fp8q_plan *plan, const struct fp8q_outdir *out, unsigned n_parts,
                      struct fp8q_error *err);
+
+/* *@complete_out: DST has a manifest of the same version of fp8q and the same request, and by their
+ * checksums neither the source nor DST have changed since.  If only that last is not so,
+ * *@changed_out names what has changed (free it; else NULL).  Reads all tensors of both.  */
+int fp8q_complete(const struct fp8q_plan *plan, const struct fp8q_request *request,
+                  const struct fp8q_copies *copies, const char *destination,
+                  const struct fp8q_watch *watch, bool *complete_out, char **changed_out,
+                  struct fp8q_error *err);
 
 #endif
