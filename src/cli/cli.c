@@ -15,6 +15,7 @@
 /* docs/fp8q.1 "EXIT STATUS".  */
 static int exit_status(int status)
 {
+    /* No default, so that the compiler tells of a status without a case.  */
     switch ((enum fp8q_status)status) {
     case FP8Q_OK:
         return 0;
@@ -33,6 +34,8 @@ static int exit_status(int status)
     case FP8Q_E_EVIDENCE:
         return 5;
     }
+
+    /* Not reached with a status of the enum.  */
     return 3;
 }
 
@@ -40,6 +43,8 @@ static const char *status_word(int status)
 {
     if (status == FP8Q_OK)
         return "ok";
+
+    /* These are answers to what was asked; all else kept the command from giving one.  */
     return status == FP8Q_E_MISMATCH || status == FP8Q_E_POLICY || status == FP8Q_E_EVIDENCE
                ? "fail"
                : "error";
@@ -50,6 +55,7 @@ static const char *status_word(int status)
 /* Known before the options are parsed, so that what is wrong with them is told as JSON too.  */
 static bool asks_for_json(int argc, char **argv)
 {
+    /* What stands behind "--" are operands.  */
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (strcmp(argv[i], "--json") == 0)
             return true;
@@ -69,6 +75,7 @@ void cli_begin(struct cli *cli, int argc, char **argv, const struct fp8q_cancel 
     cli->run.progress = &cli->progress;
     cli->run.cancel = cancel;
 
+    /* Closed by json_tail(): however the command ends, the object is whole.  */
     fp8q_jsonw_open(&cli->json, NULL, '{');
     fp8q_jsonw_string(&cli->json, "fp8q", fp8q_version());
     fp8q_jsonw_string(&cli->json, "command", cli->command);
@@ -80,6 +87,7 @@ void cli_print(struct cli *cli, const char *fmt, ...)
 {
     if (cli->as_json || cli->quiet)
         return;
+
     va_list args;
     va_start(args, fmt);
     vprintf(fmt, args);
@@ -90,6 +98,7 @@ void cli_print_verbose(struct cli *cli, const char *fmt, ...)
 {
     if (cli->as_json || cli->quiet || !cli->verbose)
         return;
+
     va_list args;
     va_start(args, fmt);
     vprintf(fmt, args);
@@ -100,6 +109,8 @@ const char *cli_style(enum cli_style style)
 {
     static const char *const codes[] = {"\033[0m", "\033[1m", "\033[32m", "\033[31m", "\033[2m"};
     const char *no_color = getenv("NO_COLOR");
+
+    /* By the convention of NO_COLOR: set, and not empty.  */
     if (!isatty(STDOUT_FILENO) || (no_color && *no_color))
         return "";
     return codes[style];
@@ -107,6 +118,7 @@ const char *cli_style(enum cli_style style)
 
 void cli_show_warnings(struct cli *cli)
 {
+    /* Each of them once: commands show them when they come, cli_end() shows the rest.  */
     for (; cli->warnings_shown < cli->warnings.count; cli->warnings_shown++)
         if (!cli->quiet) {
             cli_progress_clear();
@@ -118,6 +130,7 @@ void cli_show_warnings(struct cli *cli)
 static void json_tail(struct cli *cli, int status)
 {
     struct fp8q_jsonw *w = &cli->json;
+
     fp8q_jsonw_open(w, "warnings", '[');
     for (size_t i = 0; i < cli->warnings.count; i++) {
         fp8q_jsonw_open(w, NULL, '{');
@@ -126,6 +139,7 @@ static void json_tail(struct cli *cli, int status)
         fp8q_jsonw_close(w, '}');
     }
     fp8q_jsonw_close(w, ']');
+
     fp8q_jsonw_string(w, "status", status_word(status));
     if (status != FP8Q_OK) {
         fp8q_jsonw_open(w, "error", '{');
@@ -140,12 +154,16 @@ int cli_end(struct cli *cli, int status)
 {
     cli_progress_clear();
     cli_show_warnings(cli);
+
+    /* With --json too: a log that has no standard output still says why.  */
     if (status != FP8Q_OK)
         fprintf(stderr, "fp8q: %s: %s\n", status_word(status), cli->error.message);
+
     int code = exit_status(status);
 
     if (cli->as_json) {
         json_tail(cli, status);
+        /* Half an object is worse than none.  */
         if (cli->json.text.failed) {
             fprintf(stderr, "fp8q: error: out of memory\n");
             code = 3;
@@ -160,6 +178,7 @@ int cli_end(struct cli *cli, int status)
     if (!flushed || ferror(stdout)) {
         fprintf(stderr, "fp8q: error: writing to standard output: %s\n",
                 flushed ? "not all was taken" : strerror(errno));
+        /* An earlier failure is the one to tell.  */
         code = code ? code : 3;
     }
 

@@ -8,6 +8,7 @@
 
 const char *cli_bytes(char *buf, uint64_t bytes)
 {
+    /* kB, not KiB: powers of 1000.  */
     static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
     double value = (double)bytes;
     size_t unit = 0;
@@ -16,6 +17,7 @@ const char *cli_bytes(char *buf, uint64_t bytes)
         value /= 1000;
         unit++;
     }
+
     snprintf(buf, 32, unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
     return buf;
 }
@@ -24,6 +26,7 @@ const char *cli_shape(char *buf, size_t cap, const uint64_t *shape, uint32_t ndi
 {
     size_t used = (size_t)snprintf(buf, cap, "[");
 
+    /* 32 bytes: a comma, a number of up to 20 digits, and the bracket.  */
     for (uint32_t i = 0; i < ndim && used + 32 < cap; i++)
         used += (size_t)snprintf(buf + used, cap - used, "%s%llu", i ? ", " : "",
                                  (unsigned long long)shape[i]);

@@ -37,6 +37,7 @@ static int read_manifest(struct cli *cli, const struct fp8q_ckpt *ckpt, struct c
     if (equal(written, origin->output))
         snprintf(origin->rounding, sizeof(origin->rounding), "%s",
                  fp8q_json_string(fp8q_json_path(manifest.json, "rounding.method"), ""));
+
     fp8q_manifest_reset(&manifest);
     return FP8Q_OK;
 }
@@ -81,6 +82,8 @@ static int take_source(struct cli *cli, const char *path, struct fp8q_gate_facts
     if (!facts->source.known && !equal(other.output, facts->output) &&
         !equal(other.source, facts->output))
         facts->source = other.output;
+
+    /* The source is a fallback too: whoever has it can go back.  */
     facts->fallback_given = true;
     facts->fallback_matches = is_fallback(&other, facts);
 
@@ -125,9 +128,11 @@ static int run_verify(struct cli *cli, const char *output, const char *source,
 
     facts->verify_status = fp8q_verify(output, &options, &report, &cli->warnings, &cli->error);
     facts->verify_ran = true;
+    /* Without a manifest and without a source, nothing says what was to be quantized.  */
     facts->is_planned = report.ours || source;
 
     if (facts->verify_status != FP8Q_OK) {
+        /* What kept verify from looking stands in no check.  */
         if (!describe(&report, FP8Q_CHECK_FAIL, findings->verify_message,
                       sizeof(findings->verify_message)))
             snprintf(findings->verify_message, sizeof(findings->verify_message), "%s",
@@ -139,6 +144,7 @@ static int run_verify(struct cli *cli, const char *output, const char *source,
     }
     fp8q_report_reset(&report);
 
+    /* A check that failed is for gate to judge; anything else ends the command.  */
     bool is_finding = facts->verify_status == FP8Q_OK || facts->verify_status == FP8Q_E_MISMATCH;
     return is_finding ? FP8Q_OK : facts->verify_status;
 }
@@ -149,6 +155,8 @@ static int compare_lock(struct cli *cli, const char *output, const char *lock,
     struct fp8q_ckpt *ckpt;
     struct fp8q_lock_result result;
     struct fp8q_gate_facts *facts = &findings->facts;
+
+    /* Warnings of opening were given when its origin was read.  */
     FP8Q_TRY(fp8q_ckpt_open(output, &ckpt, NULL, &cli->error));
 
     int status = fp8q_lock_compare(lock, ckpt, &result, &cli->error);
@@ -161,6 +169,7 @@ static int compare_lock(struct cli *cli, const char *output, const char *lock,
                  result.n_beyond ? fp8q_show(&shown, result.items[0].name) : "");
         facts->first_widened = findings->first_widened;
     }
+
     fp8q_lock_result_reset(&result);
     fp8q_ckpt_close(ckpt);
     return status;
@@ -181,6 +190,7 @@ int cli_gate_facts(struct cli *cli, const struct cli_gate_paths *paths,
     facts->config = origin.config;
     facts->source = origin.source;
 
+    /* The source first: with it, it is known what a fallback must match.  */
     if (paths->source)
         FP8Q_TRY(take_source(cli, paths->source, facts, &source));
     if (paths->fallback) {
@@ -189,7 +199,9 @@ int cli_gate_facts(struct cli *cli, const struct cli_gate_paths *paths,
         facts->fallback_matches = is_fallback(&origin, facts);
     }
 
+    /* The long part, done only if the policy demands it.  */
     if (policy->verify_required)
         FP8Q_TRY(run_verify(cli, paths->output, source, policy, findings_out));
+
     return paths->lock ? compare_lock(cli, paths->output, paths->lock, findings_out) : FP8Q_OK;
 }

@@ -37,10 +37,13 @@ static void put_attribute(struct fp8q_text *t, const char *name, const char *val
 static void put_case(struct fp8q_text *t, const struct cli_case *c)
 {
     static const char *const tags[] = {NULL, "failure", "error", "skipped"};
+
     fp8q_text_puts(t, "  <testcase");
     put_attribute(t, "classname", c->group);
     put_attribute(t, "name", c->name);
     fp8q_text_puts(t, ">");
+
+    /* A case that passed has no message in JUnit; it has output.  */
     if (c->outcome == CLI_PASSED) {
         fp8q_text_puts(t, "<system-out>");
         put_escaped(t, c->message);
@@ -52,6 +55,7 @@ static void put_case(struct fp8q_text *t, const struct cli_case *c)
         put_escaped(t, c->detail ? c->detail : "");
         fp8q_text_printf(t, "</%s>", tags[c->outcome]);
     }
+
     fp8q_text_puts(t, "</testcase>\n");
 }
 
@@ -60,18 +64,24 @@ int cli_junit_write(const char *path, const char *suite, const struct cli_case *
 {
     struct fp8q_text t = {0};
     size_t counts[4] = {0};
+
+    /* The first element states the counts, so the cases are walked twice.  */
     for (size_t i = 0; i < n; i++)
         counts[cases[i].outcome]++;
+
     fp8q_text_puts(&t, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite");
     put_attribute(&t, "name", suite);
     fp8q_text_printf(&t, " tests=\"%zu\" failures=\"%zu\" errors=\"%zu\" skipped=\"%zu\">\n", n,
                      counts[CLI_FAILED], counts[CLI_ERROR], counts[CLI_SKIPPED]);
+
     for (size_t i = 0; i < n; i++)
         put_case(&t, &cases[i]);
     fp8q_text_puts(&t, "</testsuite>\n");
+
     int status = fp8q_text_status(&t, err);
     if (status == FP8Q_OK)
         status = fp8q_output_write(path, t.data, t.len, err);
+
     fp8q_text_reset(&t);
     return status;
 }

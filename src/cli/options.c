@@ -25,10 +25,12 @@ static bool parse_uint(const char *text, uint64_t least, uint64_t most, uint64_t
     if (!*text)
         return false;
 
+    /* Neither signs nor spaces, which strtoull() would take.  */
     for (; *text; text++)
         if (*text < '0' || *text > '9' || __builtin_mul_overflow(value, (uint64_t)10, &value) ||
             __builtin_add_overflow(value, (uint64_t)(*text - '0'), &value))
             return false;
+
     if (value < least || value > most)
         return false;
     *out = value;
@@ -65,6 +67,8 @@ static bool parse_size(const char *text, uint64_t *out)
                  {"GiB", 1073741824.0},
                  {"TiB", 1099511627776.0}};
     char *end;
+
+    /* strtod() would also take signs, spaces, "inf" and "nan".  */
     if (*text < '0' || *text > '9')
         return false;
 
@@ -72,6 +76,7 @@ static bool parse_size(const char *text, uint64_t *out)
     for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++)
         if (strcasecmp(end, units[i].suffix) == 0) {
             value *= units[i].unit;
+            /* What is below 1e19 fits into 64 bits; less than a byte is no size.  */
             if (!(value >= 1 && value < 1e19))
                 return false;
             *out = (uint64_t)value;
@@ -92,6 +97,7 @@ static bool parse_word(const char *text, const struct cli_word *word)
 
 int cli_list_add(struct cli_list *list, const char *item, struct fp8q_error *err)
 {
+    /* Lists of options are short: to grow by one is cheap enough.  */
     const char **items = realloc(list->items, (list->count + 1) * sizeof(*items));
     if (!items)
         return fp8q_fail_nomem(err);
@@ -145,6 +151,7 @@ static int fail_value(struct cli *cli, const struct cli_option *o, const char *v
         for (size_t i = 0; word->words[i]; i++)
             cli_suggest_offer(&near, value, word->words[i]);
     }
+
     return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage", "--%s: expected %s, found \"%s\"%s", o->name,
                      expected_text(o, expected, sizeof(expected)), fp8q_show(&shown, value),
                      cli_suggest_hint(&near, "", &hint));
@@ -159,6 +166,7 @@ static int set_option(struct cli *cli, const struct cli_option *o, const char *v
         *(bool *)o->target = true;
         break;
     case CLI_TEXT:
+        /* An empty value is most likely a variable of the shell that is not set.  */
         ok = *value != '\0';
         *(const char **)o->target = value;
         break;
@@ -195,8 +203,11 @@ static void print_options(const struct cli_option *options)
 {
     for (const struct cli_option *o = options; o->name; o++) {
         char head[64], letter[8] = "    ";
+
+        /* Without help it is another spelling of one that has it.  */
         if (!o->help)
             continue;
+
         if (o->letter)
             snprintf(letter, sizeof(letter), "-%c, ", o->letter);
         snprintf(head, sizeof(head), "%s--%s%s%s", letter, o->name, o->value ? " " : "",
@@ -204,12 +215,14 @@ static void print_options(const struct cli_option *options)
 
         const char *help = o->help, *line_end;
         printf("  %-28s", head);
+        /* A long head has a line of its own.  */
         if (strlen(head) >= 28)
             printf("\n  %-28s", "");
         while ((line_end = strchr(help, '\n'))) {
             printf("%.*s\n  %-28s", (int)(line_end - help), help, "");
             help = line_end + 1;
         }
+
         printf("%s\n", help);
     }
 }
@@ -241,6 +254,7 @@ static int fail_unknown(const struct parser *p, const char *arg, size_t len)
     struct fp8q_shown shown;
     char name[CLI_MOST_OPTIONS];
 
+    /* A single letter is too little to guess from.  */
     if (arg[1] == '-' && len < sizeof(name)) {
         memcpy(name, arg + 2, len);
         name[len] = '\0';
@@ -250,6 +264,7 @@ static int fail_unknown(const struct parser *p, const char *arg, size_t len)
         for (const struct cli_option *o = p->common; o->name; o++)
             cli_suggest_offer(&near, name, o->name);
     }
+
     return fp8q_fail(&p->cli->error, FP8Q_E_ARG, "usage",
                      "%s: unknown option \"%s\"%s; see `fp8q %s --help`", p->cli->command,
                      fp8q_show(&shown, arg), cli_suggest_hint(&near, "--", &hint), p->cli->command);
@@ -271,23 +286,30 @@ static int take_option(struct parser *p, int *i)
     const char *equals = is_long ? strchr(name, '=') : NULL;
     size_t len = equals ? (size_t)(equals - name) : strlen(name);
 
+    /* Its own options first: a command may give a common name a meaning of its own.  */
     const struct cli_option *o =
         find_option(p->syntax->options, name, len, is_long ? '\0' : name[0]);
     if (!o)
         o = find_option(p->common, name, len, is_long ? '\0' : name[0]);
+
+    /* Letters are not bundled: -tN is -t with a value, and a flag has none.  */
     if (!o || (!is_long && o->kind == CLI_FLAG && name[1]))
         return fail_unknown(p, arg, len);
+
     note_given(cli, o->name);
 
     if (o->kind == CLI_FLAG && equals)
         return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage", "--%s takes no value", o->name);
     if (o->kind != CLI_FLAG) {
+        /* --name=value, -nVALUE, or the next word, whatever that looks like.  */
         if (equals)
             value = equals + 1;
         else if (!is_long && name[1])
             value = name + 1;
         else
             value = cli->argv[++*i];
+
+        /* argv ends in NULL: there was no next word.  */
         if (!value)
             return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage", "--%s needs a value (%s)", o->name,
                              o->value);
@@ -303,9 +325,11 @@ static int take_operand(struct parser *p, const char *arg)
         return fp8q_fail(&p->cli->error, FP8Q_E_ARG, "usage",
                          "%s: unexpected operand \"%s\"; see `fp8q %s --help`", p->cli->command,
                          fp8q_show(&shown, arg), p->cli->command);
+
     if (!*arg)
         return fp8q_fail(&p->cli->error, FP8Q_E_ARG, "usage", "%s: an operand is empty",
                          p->cli->command);
+
     p->operands[p->n_operands++] = arg;
     return FP8Q_OK;
 }
@@ -316,6 +340,8 @@ static int take_words(struct parser *p)
 
     for (int i = 1; i < p->cli->argc; i++) {
         const char *arg = p->cli->argv[i];
+
+        /* A lone "-" is an operand.  */
         if (options_end || arg[0] != '-' || arg[1] == '\0')
             FP8Q_TRY(take_operand(p, arg));
         else if (strcmp(arg, "--") == 0)
@@ -369,17 +395,21 @@ static int check_rules(struct cli *cli, const struct cli_rule *rules)
     for (const struct cli_rule *r = rules; r && r->option; r++) {
         if (!cli_given(cli, r->option))
             continue;
+
         const char *other = given_of(cli, r->other, found);
         if (r->kind == CLI_EXCLUDES && other)
             return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
                              "%s: --%s and --%s exclude each other", cli->command, r->option,
                              other);
+
         if (r->kind == CLI_NEEDS && !other) {
             name_options(r->other, needed, sizeof(needed));
             return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage", "%s: --%s has no effect without %s",
                              cli->command, r->option, needed);
         }
     }
+
+    /* All commands have these two, so no table of rules names them.  */
     if (cli->quiet && cli->verbose)
         return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
                          "%s: --quiet and --verbose exclude each other", cli->command);
@@ -398,6 +428,7 @@ static int check_kernel(struct cli *cli)
         if (fp8q_kernels[i]->usable())
             used += (size_t)snprintf(usable + used, sizeof(usable) - used, "%s%s", used ? ", " : "",
                                      fp8q_kernels[i]->name);
+
     return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
                      "--kernel: expected one that this CPU has (%s), found \"%s\"", usable,
                      fp8q_show(&shown, cli->kernel));
@@ -414,6 +445,7 @@ static int check_all(struct parser *p)
         return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
                          "%s: %d operand%s expected, found %d; see `fp8q %s --help`", cli->command,
                          min, min == 1 ? "" : "s", p->n_operands, cli->command);
+
     FP8Q_TRY(check_rules(cli, p->syntax->rules));
     return check_kernel(cli);
 }
@@ -434,14 +466,18 @@ bool cli_parse(struct cli *cli, const struct cli_syntax *syntax, const char **op
     struct parser p = {.cli = cli, .syntax = syntax, .common = common, .operands = operands};
 
     int status = take_words(&p);
+
+    /* Help is given before operands are counted: who asks for it does not know them yet.  */
     if (status == FP8Q_OK && cli->help) {
         printf("%s\n\nOptions:\n", syntax->usage);
         print_options(syntax->options);
         print_options(common);
+        /* It is text, with --json too.  */
         cli->as_json = false;
         *exit_out = cli_end(cli, FP8Q_OK);
         return false;
     }
+
     if (status == FP8Q_OK)
         status = check_all(&p);
     if (status != FP8Q_OK) {
@@ -449,12 +485,17 @@ bool cli_parse(struct cli *cli, const struct cli_syntax *syntax, const char **op
         return false;
     }
 
+    /* Operands that may be left out.  */
     for (int n = p.n_operands; n < syntax->max; n++)
         operands[n] = NULL;
+
+    /* 0 stands for all CPUs.  */
     if (cli->threads == 0)
         cli->threads = fp8q_min_u64(fp8q_cpu_count(), MOST_THREADS);
     cli->run.threads = (unsigned)cli->threads;
     cli->run.kernel = cli->kernel;
+
+    /* Only on a terminal: in a log, progress is noise.  */
     cli->draws = !cli->quiet && !cli->as_json && isatty(STDERR_FILENO);
     return true;
 }

@@ -78,11 +78,14 @@ void cli_progress(void *ctx, const char *stage, uint64_t done, uint64_t total, e
 
     pthread_mutex_lock(&progress.lock);
     double t = now();
+
+    /* The beginning of a stage draws nothing: it has no rate yet.  */
     if (!progress.stage || strcmp(progress.stage, stage) != 0) {
         progress.stage = stage;
         progress.started = t;
         progress.drawn = t;
     } else if (t - progress.drawn >= 0.1) {
+        /* At most ten times a second.  */
         progress.drawn = t;
         progress.on_screen = true;
         draw(stage, done, total, unit, t - progress.started);
@@ -96,6 +99,8 @@ void cli_progress_clear(void)
     if (progress.on_screen)
         fputs("\r\033[K", stderr);
     progress.on_screen = false;
+
+    /* The next report begins its stage anew, and with it the rate.  */
     progress.stage = NULL;
     pthread_mutex_unlock(&progress.lock);
 }

@@ -22,6 +22,7 @@ static void print_tensors(struct cli *cli, const struct fp8q_conversion *c)
     struct fp8q_shown shown;
     char shape[256];
 
+    /* A line for each of what may be thousands: only with -v.  */
     for (size_t i = 0; cli->verbose && (t = fp8q_conversion_tensor(c, i)); i++)
         cli_print(cli, "%-8s %-19s %-8s %-18s %s\n", t->quantize ? "quantize" : "leave", t->reason,
                   fp8q_dtype_name(t->dtype), cli_shape(shape, sizeof(shape), t->shape, t->ndim),
@@ -38,8 +39,11 @@ static void print_reasons(struct cli *cli, const struct fp8q_conversion *c, bool
             continue;
         cli_print(cli, "  %-9s %-19s %6zu tensors %12s", quantized ? "quantize" : "leave",
                   r->reason, r->tensors, cli_bytes(before, r->source_bytes));
+
+        /* What is left as it is keeps its size.  */
         if (quantized)
             cli_print(cli, " -> %s", cli_bytes(after, r->output_bytes));
+
         cli_print(cli, "\n");
     }
 }
@@ -61,6 +65,7 @@ static void print_unclassified(struct cli *cli, const struct fp8q_conversion *c)
     for (size_t i = 0; (t = fp8q_conversion_tensor(c, i)); i++)
         if (is_unclear(t->reason) && n++ < SHOWN)
             cli_print(cli, "    %s: %s\n", t->reason, fp8q_show(&shown, t->name));
+
     if (n > SHOWN)
         cli_print(cli, "    ... and %zu more (-v lists all)\n", n - SHOWN);
 }
@@ -81,6 +86,7 @@ static void print_engines(struct cli *cli, const struct fp8q_plan_info *plan)
     if (plan->custom_runtime)
         cli_print(cli, "  note: a LeRobot policy needs a custom runtime for FP8, or `fp8q "
                        "dequantize`\n");
+
     if (plan->double_rounding)
         cli_print(
             cli,
@@ -95,6 +101,7 @@ void cli_report_plan(struct cli *cli, const struct fp8q_conversion *c)
     struct fp8q_shown shown;
 
     print_tensors(cli, c);
+
     if (!plan->dequantizes && plan->model_type)
         cli_print(cli, "architecture: %s (model_type %s)\n", plan->architecture,
                   fp8q_show(&shown, plan->model_type));
@@ -107,9 +114,11 @@ void cli_report_plan(struct cli *cli, const struct fp8q_conversion *c)
     cli_print(cli, "  tensors %s -> %s, %.2f %% %s\n", cli_bytes(before, plan->source_bytes),
               cli_bytes(after, plan->output_bytes), 100 * fabs(reduction(plan)),
               reduction(plan) < 0 ? "more" : "less");
+
     cli_print_verbose(cli, "  memory: at most %s, %u thread%s\n",
                       cli_bytes(memory, plan->peak_memory), plan->threads,
                       plan->threads == 1 ? "" : "s");
+
     if (!plan->dequantizes)
         print_engines(cli, plan);
 }
@@ -123,10 +132,12 @@ static void write_sidecar(struct fp8q_jsonw *w, const struct fp8q_conversion *c,
     char name[4096];
     bool is_sidecar = false;
 
+    /* The last of the shards, if there is one.  */
     for (size_t i = 0;
          !is_sidecar && fp8q_conversion_shard(c, i, destination, name, sizeof(name), &is_sidecar);
          i++)
         continue;
+
     fp8q_jsonw_string(w, "sidecar", is_sidecar ? name : NULL);
 }
 
@@ -148,6 +159,7 @@ static void write_tensors(struct fp8q_jsonw *w, const struct fp8q_conversion *c)
         fp8q_jsonw_string(w, "shard", t->shard);
         fp8q_jsonw_close(w, '}');
     }
+
     fp8q_jsonw_close(w, ']');
 }
 
@@ -163,9 +175,11 @@ void cli_report_plan_json(struct cli *cli, const struct fp8q_conversion *c, cons
     fp8q_jsonw_uint(w, "output", plan->output_bytes);
     fp8q_jsonw_close(w, '}');
     fp8q_jsonw_number(w, "reduction", reduction(plan));
+    /* Keys stay when the words for people change: this is the architecture.  */
     fp8q_jsonw_string(w, "family", plan->architecture);
     fp8q_jsonw_string(w, "model_type", plan->model_type);
     fp8q_jsonw_uint(w, "peak_memory", plan->peak_memory);
     fp8q_jsonw_uint(w, "largest_tp", plan->largest_tp);
+
     write_tensors(w, c);
 }

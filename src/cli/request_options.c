@@ -49,6 +49,8 @@ static void *target_of(struct cli_request *r, const struct fp8q_request_member *
         *word = (struct cli_word){float_words, &r->to};
         break;
     }
+
+    /* Only words take one of the places in @r->words.  */
     ++*n_words;
     *kind_out = CLI_WORD;
     return word;
@@ -57,6 +59,7 @@ static void *target_of(struct cli_request *r, const struct fp8q_request_member *
 void cli_request_open(struct cli_request *r, unsigned use, const struct cli_option *own)
 {
     size_t n = 0, n_words = 0;
+
     *r = (struct cli_request){.to = 0};
     fp8q_request_init(&r->request);
     r->request.dequantize = use == FP8Q_USE_DEQUANTIZE;
@@ -65,12 +68,15 @@ void cli_request_open(struct cli_request *r, unsigned use, const struct cli_opti
         enum cli_kind kind;
         if (!m->option || !(m->use & use))
             continue;
+
         void *target = target_of(r, m, &n_words, &kind);
         r->options[n++] = (struct cli_option){m->option, 0, kind, target, m->value, m->help};
+        /* Without help, so that it is understood but not listed.  */
         if (m->alias)
             r->options[n++] = (struct cli_option){m->alias, 0, kind, target, m->value, NULL};
     }
 
+    /* Last, as they are to stand behind the others in the help.  */
     for (; own->name; own++)
         r->options[n++] = *own;
     r->options[n] = (struct cli_option){.name = NULL};
@@ -88,12 +94,15 @@ struct cli_list *cli_request_list(struct cli_request *r, const char *option)
 
 void cli_request_settle(struct cli_request *r)
 {
+    /* On the command line it is a word, read as its index.  */
     r->request.to = floats[r->to];
 
     for (size_t i = 0; i < CLI_REQUEST_LISTS; i++) {
         const struct fp8q_request_member *m = list_member(i);
         if (!m)
             break;
+
+        /* A member is known by its offset alone.  The request only borrows the lists.  */
         const char *const *items = r->lists[i].items;
         memcpy((char *)&r->request + m->offset, &items, sizeof(items));
         memcpy((char *)&r->request + m->count_offset, &r->lists[i].count, sizeof(size_t));

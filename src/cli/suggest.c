@@ -24,6 +24,8 @@ static size_t distance(const char *a, const char *b)
     if (n > LONGEST || m > LONGEST)
         return LONGEST;
 
+    /* The usual table, of which one row is kept: what stood above and left of a cell is
+     * @diagonal.  */
     for (size_t j = 0; j <= m; j++)
         row[j] = j;
     for (size_t i = 1; i <= n; i++) {
@@ -35,6 +37,7 @@ static size_t distance(const char *a, const char *b)
             diagonal = above;
         }
     }
+
     return row[m];
 }
 
@@ -51,6 +54,8 @@ static size_t rank(const char *word, const char *candidate)
 void cli_suggest_offer(struct cli_suggestion *s, const char *word, const char *candidate)
 {
     size_t d = rank(word, candidate), limit = strlen(word) / 3;
+
+    /* In a short word two letters may be wrong, in a long one every third.  */
     if (limit < 2)
         limit = 2;
     if (limit >= strlen(word))
@@ -67,6 +72,7 @@ const char *cli_suggest_hint(const struct cli_suggestion *s, const char *before,
 {
     if (!s->best)
         return "";
+
     snprintf(buf->text, sizeof(buf->text), "; did you mean \"%s%s\"?", before, s->best);
     return buf->text;
 }

@@ -99,8 +99,8 @@ static int show_memory(struct cli *cli, unsigned threads)
 static void show_stage(struct cli *cli, const char *id, const char *text, uint64_t bytes,
                        double seconds, double flush)
 {
-    /* Seconds of fsync; negative where none was measured.  */
     cli_print(cli, "%-34s %8.3f s %8.2f GB/s", text, seconds, (double)bytes / seconds / 1e9);
+    /* Seconds of fsync; negative where none was measured.  */
     if (flush >= 0)
         cli_print(cli, "  + fsync %.3f s", flush);
     cli_print(cli, "\n");

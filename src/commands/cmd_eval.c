@@ -251,7 +251,7 @@ static int run(struct cli *cli, const char *const *paths, const struct args *arg
     cli_progress_clear();
     print_result(cli, args, s);
 
-    /* The object on standard output says the same as the evidence.  */
+    /* The object on standard output has the same results as the evidence.  */
     const struct fp8q_evidence evidence = evidence_of(args, s);
     fp8q_evidence_write_subject(&cli->json, &evidence);
     write_results(&cli->json, args, s);

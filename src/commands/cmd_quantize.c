@@ -76,7 +76,7 @@ static int read_part(struct cli *cli, struct settings *s)
             n = strtoul(end + 1, &end, 10);
     }
 
-    /* A part of 0 is refused first, so @end is set by the time it is looked at. Numbers that are
+    /* A part of 0 is refused first, so @end is set by the time it is looked at.  Numbers that are
      * too large come back as ULONG_MAX, which is more than MOST_PARTS.  */
     if (part < 1 || part > n || n > MOST_PARTS || *end)
         return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",

@@ -259,7 +259,7 @@ static const struct item *item_of(const struct fp8q_payload *p, uint64_t task)
 {
     size_t low = 0, high = p->n_items;
 
-    /* The last item that begins no later. An empty tensor has no task; it stands before the one
+    /* The last item that begins no later.  An empty tensor has no task; it stands before the one
      * that begins with the same.  */
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;

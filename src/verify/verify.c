@@ -138,7 +138,7 @@ static int check_all(const char *path, const struct fp8q_verify_options *o,
 {
     size_t n_beyond = 0;
 
-    /* This is the order of the report. The manifest comes early: the checks behind it are stricter
+    /* This is the order of the report.  The manifest comes early: the checks behind it are stricter
      * on what fp8q wrote.  */
     FP8Q_TRY(open_checkpoint(path, report, of_opening, warnings, err));
     FP8Q_TRY(read_manifest(report, err));
