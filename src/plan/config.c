@@ -36,6 +36,8 @@ static void write_fp8(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
     fp8q_jsonw_string(w, "quant_method", "fp8");
     fp8q_jsonw_string(w, "fmt", "e4m3");
     fp8q_jsonw_string(w, "activation_scheme", "dynamic");
+
+    /* Without this key engines take the weight's scale for one of the whole tensor.  */
     if (plan->options.select.scheme == FP8Q_SCHEME_BLOCK)
         write_block_size(w, "weight_block_size");
     if (plan->options.scale_fmt == FP8Q_SCALE_UE8M0)
@@ -70,6 +72,7 @@ static void open_group(struct fp8q_jsonw *w, unsigned number)
 
 static void close_group(struct fp8q_jsonw *w, enum fp8q_scheme scheme)
 {
+    /* By scheme; inputs are scaled while serving, for each token or for 128 channels of it.  */
     static const char *const weights[] = {"block", "channel", "tensor"};
     static const char *const inputs[] = {"group", "token", "token"};
     fp8q_jsonw_close(w, ']');
@@ -81,6 +84,7 @@ static void close_group(struct fp8q_jsonw *w, enum fp8q_scheme scheme)
 /* A draft root `mtp.` has layers of the same numbers, so it is told from the rest.  */
 void fp8q_write_stem(struct fp8q_text *t, const char *module, size_t n, bool has_draft)
 {
+    /* From `layers.` on, because engines put prefixes of their own before it.  */
     const char *layers = strstr(module, "layers.");
     bool is_draft = strncmp(module, "mtp.", 4) == 0;
     const char *from = layers && layers < module + n && !is_draft ? layers : module;
@@ -96,6 +100,8 @@ static void make_target(struct fp8q_text *t, const char *module, const struct fp
 {
     const char *last = strrchr(module, '.');
     const char *tail = last ? last + 1 : module;
+
+    /* One expression for all experts of a layer: they are quantized alike or not at all.  */
     if (d->linear && d->group.expert) {
         fp8q_write_stem(t, module, d->group.group_len, has_draft);
         fp8q_text_puts(t, ".*");
@@ -231,6 +237,8 @@ int fp8q_config_texts(struct fp8q_plan *plan, struct fp8q_error *err)
 {
     struct fp8q_text description = {0}, config = {0};
     int status = FP8Q_OK;
+
+    /* Floats need no description; their config.json is the source's without one.  */
     if (!plan->options.dequantize)
         status = describe(plan, &description, err);
     if (status == FP8Q_OK && plan->ckpt->config_text)

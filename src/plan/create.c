@@ -38,6 +38,7 @@ static int check_options(const struct fp8q_plan *plan, struct fp8q_warnings *war
         return fp8q_fail(err, FP8Q_E_ARG, "scheme-format",
                          "per-channel scales cannot be said in the fp8 format: use --format "
                          "compressed-tensors");
+
     if (o->max_shard_size && !plan->ckpt->is_dir)
         return fp8q_fail(err, FP8Q_E_ARG, "max-shard-size",
                          "--max-shard-size: the source is one file, and so is its output");
@@ -61,6 +62,8 @@ static void select_floats(struct fp8q_plan *plan)
 {
     for (size_t i = 0; i < plan->ckpt->n_tensors; i++) {
         struct fp8q_decision *d = &plan->selection.decisions[i];
+
+        /* Nothing is selected when dequantizing; the reasons are for the report.  */
         d->reason = fp8q_scale_owner(plan->ckpt, plan->ckpt->tensors[i].name) ? FP8Q_WHY_SCALE
                     : fp8q_is_fp8(plan->ckpt->tensors[i].dtype)               ? FP8Q_WHY_ALREADY_FP8
                                                                               : FP8Q_WHY_NOT_FLOAT;
@@ -109,6 +112,7 @@ static int warn_about_config(const struct fp8q_plan *plan, struct fp8q_warnings 
 
 static int decide(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
+    /* Only quantizing needs rules: what becomes floats again is seen by its dtype.  */
     if (!plan->options.dequantize)
         return fp8q_select(plan->ckpt, &plan->options.select, &plan->selection, warnings, err);
 
@@ -123,6 +127,7 @@ static int decide(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct
 
 static int build(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
+    /* Options first: they can be refused without a look at the tensors.  */
     FP8Q_TRY(check_options(plan, warnings, err));
     FP8Q_TRY(decide(plan, warnings, err));
     FP8Q_TRY(fp8q_plan_pieces(plan, err));
@@ -151,10 +156,14 @@ int fp8q_plan_create(const struct fp8q_ckpt *ckpt, const struct fp8q_plan_option
     struct fp8q_plan *plan = calloc(1, sizeof(*plan));
     if (!plan)
         return fp8q_fail_nomem(err);
+
+    /* The checkpoint stays the caller's and must outlive the plan, which borrows its names.  */
     plan->ckpt = ckpt;
     plan->options = *options;
     plan->options.format =
         fp8q_format_of(options->format, options->select.scheme, options->select.unaligned);
+
+    /* No shard yet: 0 would be the first one.  */
     plan->sidecar = SIZE_MAX;
     int status = build(plan, warnings, err);
     if (status != FP8Q_OK) {

@@ -36,6 +36,8 @@ struct list {
 
 static void add(struct list *list, const char *head, size_t head_len, const char *tail)
 {
+    /* The first failure is kept and all further calls do nothing: callers look once, at the
+     * end.  */
     if (list->status != FP8Q_OK)
         return;
 
@@ -188,6 +190,8 @@ static void add_roots(struct fp8q_plan *plan, struct list *list, struct list *ro
     }
 
     sort_unique(roots);
+
+    /* A tower with something quantized inside cannot be named as a whole.  */
     for (size_t i = 0; i < roots->count; i++)
         if (root_is_free(plan, roots->items[i]))
             add_prefixes(list, roots->items[i], true);
@@ -267,6 +271,7 @@ static void add_left(struct fp8q_plan *plan, struct list *list)
         if (add_experts(plan, list, t, d) || !is_left_linear(t, d))
             continue;
 
+        /* Not of experts: each linear by itself.  */
         char *module = strndup(t->name, fp8q_module_len(t->name));
         if (module)
             add_module(list, module, is_of_root(d));
@@ -328,6 +333,7 @@ static void add_expert_regexes(const struct fp8q_plan *plan, struct list *list)
         last = t->name;
         last_len = len;
 
+        /* No expert is quantized anywhere: one expression says it for the whole model.  */
         if (all)
             fp8q_text_puts(&regex, "re:.*\\.experts");
         else
@@ -416,6 +422,8 @@ struct reach {
 static bool is_needed(const struct fp8q_modules *modules, const char *entry)
 {
     size_t low = 0, high = modules->count;
+
+    /* Modules are sorted by name, and the first of several under one name is found.  */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (strcmp(modules->items[middle].name, entry) < 0)
@@ -472,6 +480,8 @@ static int anchor(const struct fp8q_plan *plan, char **item, struct fp8q_error *
     bool compressed = plan->options.format == FP8Q_FORMAT_COMPRESSED_TENSORS;
     struct fp8q_text text = {0};
     fp8q_text_puts(&text, compressed ? "re:" : "");
+
+    /* In the fp8 format dots are left as they are: as an expression `.` matches a dot too.  */
     for (const char *c = *item; *c; c++)
         fp8q_text_printf(&text, *c == '.' && compressed ? "\\%c" : "%c", *c);
     fp8q_text_puts(&text, "$");
@@ -527,6 +537,8 @@ static int narrow(struct fp8q_plan *plan, struct list *list, struct list *not_co
             free(list->items[i]);
             continue;
         }
+
+        /* Marks move with their entries: from here on both are by the new place.  */
         r->anchors[n] = r->anchors[i];
         list->items[n++] = list->items[i];
     }
@@ -557,10 +569,14 @@ static int narrow_and_prove(struct fp8q_plan *plan, struct list *list, struct li
     r.anchors = fp8q_array(list->count, sizeof(*r.anchors));
 
     int status = r.drops && r.anchors ? FP8Q_OK : fp8q_fail_nomem(err);
+
     if (status == FP8Q_OK)
         status = fp8q_modules_of(plan->ckpt, is_quantized, plan, &modules, err);
+
     if (status == FP8Q_OK)
         status = narrow(plan, list, not_converted, &r);
+
+    /* Once more over the final lists: what is found now cannot be helped and is said.  */
     if (status == FP8Q_OK)
         status = ask(plan, list, not_converted, &r, warn_of);
 
@@ -592,6 +608,8 @@ static int make_list(struct fp8q_plan *plan, struct list *list, struct list *roo
     add_roots(plan, list, roots);
     add_left(plan, list);
     sort_unique(list);
+
+    /* Before the expressions, which are no names of tensors that could be looked up.  */
     drop_quantized(plan, list);
     if (plan->options.format == FP8Q_FORMAT_COMPRESSED_TENSORS)
         add_regexes(plan, roots, list);

@@ -30,6 +30,8 @@ static size_t assign_by_size(struct fp8q_plan *plan)
 
     for (size_t i = 0; i < plan->n_tensors; i++) {
         struct fp8q_out_tensor *t = &plan->tensors[i];
+
+        /* So far `end` is the size: offsets come when the order is known.  */
         uint64_t size = t->kind == FP8Q_OUT_SCALE && sidecar ? 0 : t->end;
         if (t->kind != FP8Q_OUT_SCALE && used > 0 && used + size > plan->options.max_shard_size) {
             shard++;
@@ -71,6 +73,7 @@ static int drop_empty(struct fp8q_plan *plan, size_t *kept_out, size_t *n_out,
     for (size_t k = 0; k < plan->n_tensors; k++)
         place[plan->tensors[k].shard] = 1;
     for (size_t i = 0; i < ckpt->n_shards; i++)
+        /* A shard that was empty in the source is carried as it is.  */
         if (place[i] || ckpt->shards[i].header.n_tensors == 0) {
             kept_out[n++] = i;
             place[i] = (uint32_t)n;
@@ -165,6 +168,7 @@ static int name_sidecar(struct fp8q_plan *plan, size_t n, struct fp8q_error *err
     if (!plan->shards[n].name)
         return fp8q_fail_nomem(err);
 
+    /* The last shard, so that all others keep their numbers.  */
     for (size_t i = 0; i < plan->n_tensors; i++)
         if (plan->tensors[i].kind == FP8Q_OUT_SCALE)
             plan->tensors[i].shard = (uint32_t)n;
@@ -188,6 +192,8 @@ static int name_shards(struct fp8q_plan *plan, struct fp8q_error *err)
 
     /* With scales beside it even one shard needs an index, or loaders would read one file.  */
     bool index = plan->ckpt->is_dir && (sidecar || n > 1);
+
+    /* Room for the sidecar too.  */
     plan->shards = fp8q_array(n + 1, sizeof(*plan->shards));
     if (!plan->shards)
         return fp8q_fail_nomem(err);
@@ -214,6 +220,8 @@ static int by_layout(const void *a, const void *b, void *context)
     const struct fp8q_out_tensor *y = &c->tensors[*(const size_t *)b];
     if (x->shard != y->shard)
         return x->shard < y->shard ? -1 : 1;
+
+    /* dtypes are numbered by falling alignment, as the official writer sorts them.  */
     if (x->dtype != y->dtype)
         return x->dtype < y->dtype ? -1 : 1;
     return strcmp(x->name, y->name);
@@ -260,6 +268,8 @@ static void assign_offsets(struct fp8q_plan *plan)
     for (size_t i = 0, first = 0; i < plan->n_shards; i++) {
         struct fp8q_out_shard *s = &plan->shards[i];
         uint64_t end = 0;
+
+        /* Tensors are sorted by shard, so those of one stand together.  */
         s->first_tensor = first;
         while (first < plan->n_tensors && plan->tensors[first].shard == i) {
             struct fp8q_out_tensor *t = &plan->tensors[first++];
@@ -282,6 +292,8 @@ static void number_pieces(struct fp8q_plan *plan)
         stripe += p->n_stripes;
         if (s->n_pieces++ == 0)
             s->first_piece = i;
+
+        /* Scales of a shard lie one after another in memory until they are written.  */
         if (p->scale != SIZE_MAX) {
             p->scale_offset = s->scale_bytes;
             s->scale_bytes += plan->tensors[p->scale].end - plan->tensors[p->scale].begin;
@@ -365,6 +377,7 @@ static int emit_header(struct fp8q_plan *plan, size_t shard, struct fp8q_error *
         status = fp8q_st_emit(entries, s->n_tensors, pairs, n_pairs, 0, &text, err);
 
     if (status == FP8Q_OK) {
+        /* Offsets begin at 0 behind the header, and the last tensor ends where the file does.  */
         uint64_t data = s->n_tensors ? plan->tensors[s->first_tensor + s->n_tensors - 1].end : 0;
         s->header = text.data;
         s->data_start = text.len;
@@ -452,6 +465,7 @@ static int make_index(struct fp8q_plan *plan, struct fp8q_error *err)
         FP8Q_TRY(fp8q_json_parse(plan->ckpt->index_text, plan->ckpt->index_len, 0, FP8Q_INDEX_NAME,
                                  &source, err));
 
+    /* Payload alone, without headers: so total_size is meant.  */
     for (size_t i = 0; i < plan->n_tensors; i++)
         total += plan->tensors[i].end - plan->tensors[i].begin;
     fp8q_jsonw_open(&w, NULL, '{');
@@ -480,6 +494,7 @@ int fp8q_layout(struct fp8q_plan *plan, struct fp8q_error *err)
     assign_offsets(plan);
     number_pieces(plan);
 
+    /* The sidecar's header holds the manifest, which is known only when all is written.  */
     for (size_t i = 0; i < plan->n_shards; i++)
         if (i != plan->sidecar)
             FP8Q_TRY(emit_header(plan, i, err));

@@ -22,6 +22,7 @@ void fp8q_plan_count(struct fp8q_plan *plan)
         plan->source_bytes += plan->ckpt->tensors[i].size_bytes;
     }
 
+    /* By the reason of the source, so that both sides of a row speak of the same tensors.  */
     for (size_t i = 0; i < plan->n_tensors; i++) {
         const struct fp8q_out_tensor *t = &plan->tensors[i];
         enum fp8q_reason reason = plan->selection.decisions[t->source].reason;
@@ -51,6 +52,8 @@ static uint64_t widest_stripe(const struct fp8q_plan *plan)
     for (size_t i = 0; i < plan->n_pieces; i++) {
         const struct fp8q_piece *p = &plan->pieces[i];
         uint64_t blocks = fp8q_ceil_div(p->n_cols, FP8Q_BLOCK);
+
+        /* Kept bytes pass in pieces of FP8Q_COPY_BYTES, which is where the search begins.  */
         if (p->kind != FP8Q_OUT_KEPT)
             widest = fp8q_max_u64(widest, blocks * FP8Q_BLOCK * bytes_per_column(plan, p));
     }
@@ -67,6 +70,7 @@ static uint64_t fixed_memory(const struct fp8q_plan *plan)
     for (size_t i = 0; i < plan->n_shards; i++)
         scales = fp8q_max_u64(scales, plan->shards[i].scale_bytes);
 
+    /* 8 MiB for the program itself, and 8 bytes for what each stripe leaves to be joined.  */
     return ((uint64_t)8 << 20) + 2 * scales + n_tensors * PER_TENSOR + plan->n_stripes * 8;
 }
 
@@ -84,9 +88,12 @@ int fp8q_plan_memory(struct fp8q_plan *plan, struct fp8q_error *err)
      * the work as any other.  */
     if (!limit)
         limit = fp8q_max_u64(FP8Q_DEFAULT_MEMORY, fixed + FP8Q_DEFAULT_MEMORY / 2);
+
+    /* Fewer threads rather than a refusal: a worker needs room for the least stripe.  */
     while (threads > 1 && (limit - fixed) / threads < FP8Q_COPY_BYTES + SMALLEST_STRIPE)
         threads--;
 
+    /* No more than the widest needs; a stripe that does not fit is cut into panels.  */
     uint64_t stripe = fp8q_min_u64(widest_stripe(plan), LARGEST_STRIPE);
     plan->threads = threads;
     plan->stripe_bytes = fp8q_min_u64(stripe, (limit - fixed) / threads);
@@ -148,6 +155,7 @@ static int refuse_nothing(const struct fp8q_plan *plan, struct fp8q_error *err)
     if (plan->selection.n_quantize > 0)
         return FP8Q_OK;
 
+    /* The reasons are the answer: how many tensors each of them left.  */
     const char *comma = "";
     for (int r = 0; r < FP8Q_N_REASONS; r++) {
         size_t n = plan->by_reason[r].tensors;
@@ -186,6 +194,7 @@ int fp8q_plan_check(const struct fp8q_plan *plan, struct fp8q_error *err)
     if (plan->options.dequantize)
         return FP8Q_OK;
 
+    /* In this order: of a checkpoint that is quantized already, nothing else would make sense.  */
     FP8Q_TRY(refuse_quantized(plan, err));
     FP8Q_TRY(refuse_nothing(plan, err));
     return refuse_tp(plan, err);

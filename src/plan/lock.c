@@ -60,12 +60,16 @@ int fp8q_lock_text(const struct fp8q_plan *plan, struct fp8q_text *out, struct f
     enum fp8q_scheme *scheme_of = fp8q_array(plan->n_tensors, sizeof(*scheme_of));
     if (!scheme_of)
         return fp8q_fail_nomem(err);
+
+    /* Schemes belong to pieces; the lock speaks of output tensors.  */
     for (size_t i = 0; i < plan->n_pieces; i++)
         scheme_of[plan->pieces[i].output] = plan->pieces[i].scheme;
 
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_jsonw_string(&w, "schema", "fp8q-lock/1");
     fp8q_jsonw_string(&w, "scheme", scheme_names[plan->options.select.scheme]);
+
+    /* By name, so that a diff of two locks shows what changed.  */
     fp8q_jsonw_open(&w, "tensors", '{');
     for (size_t i = 0; i < plan->n_tensors; i++) {
         const struct fp8q_out_tensor *t = &plan->tensors[plan->by_name[i]];
@@ -149,6 +153,8 @@ static int parse_tensors(struct lock *lock, const char *path, struct fp8q_error 
             return bad_entry(path, fp8q_json_key(t), "a shape", err);
         lock->tensors[lock->n++] = (struct locked){fp8q_json_key(t), t, scheme};
     }
+
+    /* Sorted here, since the own schemes below are found by name.  */
     qsort(lock->tensors, lock->n, sizeof(*lock->tensors), compare_locked);
 
     const struct fp8q_json *schemes = fp8q_json_get(lock->json, "schemes");
@@ -167,6 +173,8 @@ static int lock_read(const char *path, struct lock *lock, struct fp8q_error *err
     size_t len;
     struct fp8q_shown shown;
     int status = fp8q_read_file(path, (uint64_t)1 << 28, &lock->text, &len, err);
+
+    /* A lock that cannot be read is missing evidence, whatever the file's trouble was.  */
     if (status != FP8Q_OK) {
         if (err)
             err->status = FP8Q_E_EVIDENCE;
@@ -210,6 +218,8 @@ static int add(struct fp8q_lock_result *r, enum fp8q_lock_kind kind, const char 
     va_end(args);
     r->n_items++;
     r->n_of[kind]++;
+
+    /* Fewer quantized tensors than the lock allows do not go beyond it.  */
     r->n_beyond += kind != FP8Q_LOCK_MISSING;
     return FP8Q_OK;
 }
@@ -249,6 +259,9 @@ static int check_scheme(struct fp8q_lock_result *r, const struct fp8q_ckpt *ckpt
     struct fp8q_error why = {0};
     bool is_one = false;
     int status = fp8q_weights_open(ckpt, t->name, &w, &why);
+
+    /* Only what says nothing of the checkpoint is a failure of the comparison; scales that are not
+     * understood are a difference.  */
     if (status == FP8Q_E_IO || status == FP8Q_E_NOMEM) {
         if (err)
             *err = why;
@@ -285,6 +298,7 @@ static int compare(const struct lock *lock, const struct fp8q_ckpt *ckpt,
             FP8Q_TRY(check_scheme(r, ckpt, t, l->scheme, err));
     }
 
+    /* The other way round: what the lock has and the checkpoint lacks.  */
     for (size_t i = 0; i < lock->n; i++) {
         const struct fp8q_tensor *t = fp8q_ckpt_find(ckpt, lock->tensors[i].name);
         if (t && is_quantized(t))

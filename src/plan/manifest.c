@@ -82,6 +82,8 @@ static int write_config_crcs(const struct fp8q_plan *plan, struct fp8q_jsonw *w,
     if (!plan->config_text || !plan->quant_config)
         return FP8Q_OK;
 
+    /* Two sums: of the file's bytes, and of what it says about the quantization, which survives a
+     * change elsewhere in config.json.  */
     FP8Q_TRY(fp8q_json_parse(plan->quant_config, strlen(plan->quant_config), 0,
                              "quantization_config", &quant, err));
     uint32_t crc = fp8q_config_crc32(quant, err, &status);
@@ -157,6 +159,8 @@ int fp8q_manifest_sidecar_header(const struct fp8q_plan *plan,
     char crc[16], version[32];
     struct fp8q_st_tensor *entries = fp8q_shard_entries(plan, plan->sidecar);
     int status = entries ? manifest_text(plan, facts, &w, err) : fp8q_fail_nomem(err);
+
+    /* Keys in the order of names; zeros stand for the header's own CRC until seal().  */
     if (status == FP8Q_OK) {
         snprintf(crc, sizeof(crc), "%08x", (unsigned)fp8q_crc32(0, w.text.data, w.text.len));
         int n = snprintf(version, sizeof(version), "%d.%d", FP8Q_SIDECAR_MAJOR, FP8Q_SIDECAR_MINOR);
@@ -168,6 +172,7 @@ int fp8q_manifest_sidecar_header(const struct fp8q_plan *plan,
             {FP8Q_KEY_VERSION, version, sizeof(FP8Q_KEY_VERSION) - 1, (size_t)n}};
         status = fp8q_st_emit(entries, s->n_tensors, pairs, 5, 0, out, err);
     }
+
     if (status == FP8Q_OK)
         seal(out, "\"" FP8Q_KEY_HEADER_CRC "\":\"");
     fp8q_text_reset(&w.text);
@@ -181,6 +186,8 @@ int fp8q_manifest_file(const struct fp8q_plan *plan, const struct fp8q_manifest_
     struct fp8q_jsonw w = {.indent = 0}, file = {.indent = 1};
     char version[32];
     int status = manifest_text(plan, facts, &w, err);
+
+    /* The same four entries as in a sidecar, for outputs that have none.  */
     if (status == FP8Q_OK) {
         snprintf(version, sizeof(version), "%d.%d", FP8Q_SIDECAR_MAJOR, FP8Q_SIDECAR_MINOR);
         fp8q_jsonw_open(&file, NULL, '{');

@@ -62,6 +62,7 @@ static int check_found(const struct found *f, struct fp8q_error *err)
         return fp8q_fail(err, FP8Q_E_MISMATCH, "manifest-incomplete",
                          "%s: the manifest lacks one of its four entries", shown.text);
 
+    /* Minor versions only add; another major one may mean something else by the same words.  */
     unsigned long major = strtoul(f->version, &end, 10);
     if (end == f->version || *end != '.' || major != FP8Q_SIDECAR_MAJOR)
         return fp8q_fail(err, FP8Q_E_MISMATCH, "sidecar-version",
@@ -129,6 +130,7 @@ static int parse_manifest(const struct found *f, struct fp8q_manifest *m, struct
                              "%s: an entry of the manifest cannot be read", shown.text);
     }
 
+    /* Sorted for fp8q_manifest_crc(), which verify asks for every tensor.  */
     qsort(m->tensors, m->n_tensors, sizeof(*m->tensors), compare_entries);
     return FP8Q_OK;
 }
@@ -154,6 +156,7 @@ static const char *pair_value(const struct fp8q_st_header *h, const char *key, s
 static bool has_entry(const struct fp8q_shard *s)
 {
     for (size_t i = 0; i < s->header.n_metadata; i++)
+        /* Any entry of ours: a header that has lost one of them must not count as foreign.  */
         if (strncmp(s->header.metadata[i].key, "fp8q.", 5) == 0)
             return true;
     return false;

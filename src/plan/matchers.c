@@ -122,6 +122,8 @@ static int add_name(struct entries *e, const char *name, struct fp8q_error *err)
         FP8Q_TRY(keep_text(e, lower(name), &name, err));
     FP8Q_TRY(fp8q_grow(&e->sorted, e->n_sorted, &e->sorted_cap, sizeof(name), err));
     e->sorted[e->n_sorted++] = name;
+
+    /* Most places of a module's name are passed over by this table alone.  */
     e->begins_with[(unsigned char)*name] = true;
 
     /* What holds a module's whole name holds it from one of its components on.  */
@@ -376,6 +378,8 @@ static const char *find_expression(const struct entries *e, const char *module)
 static const char *find_within(const struct entries *e, const char *module)
 {
     size_t low = 0, high = e->n_tails;
+
+    /* The first tail not before the module: if any begins with it, that one does.  */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (strcmp(e->tails[middle], module) < 0)
@@ -449,6 +453,8 @@ static int ask_reader(const struct reader *r, const struct entries *e,
         const struct fp8q_module *m = &modules->items[i];
         struct fp8q_misreading misreading;
         bool is_wrong = false;
+
+        /* A reader does not ask about every name that a module could have.  */
         if (!(r->kinds & m->kind) || is_built_in(r, m->name))
             continue;
 
@@ -473,6 +479,8 @@ int fp8q_readers_ask(const struct fp8q_exclusions *exclusions, const struct fp8q
             continue;
 
         status = add_lists(&e, r, exclusions, err);
+
+        /* Sorted, because next_prefix() and find_within() search by halves.  */
         if (status == FP8Q_OK) {
             if (e.n_sorted)
                 qsort(e.sorted, e.n_sorted, sizeof(*e.sorted), fp8q_compare_strings);
@@ -499,6 +507,8 @@ static int read_list(const struct fp8q_json *array, struct fp8q_name_list *list,
 
     for (const struct fp8q_json *i = fp8q_json_first(array); i; i = fp8q_json_next(i)) {
         const char *text = fp8q_json_string(i, NULL);
+
+        /* What is no name reaches no module.  */
         if (text && *text)
             list->items[list->count++] = text;
     }

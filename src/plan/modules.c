@@ -140,6 +140,8 @@ static int add_tensor(struct builder *b, size_t i, bool quantized)
     enum fp8q_float from;
     enum fp8q_reason reason;
     bool tower;
+
+    /* Integers and packed values are no matrix that an engine could build in FP8.  */
     if (!quantized && !fp8q_float_of(t->dtype, &from))
         return FP8Q_OK;
 

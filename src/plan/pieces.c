@@ -62,6 +62,7 @@ static int add_kept(struct builder *b, size_t source)
                                                  .source = source},
                         &output));
 
+    /* Bytes are copied as they are: one row of them, whatever the shape.  */
     return add_piece(b,
                      (struct fp8q_piece){.source = source,
                                          .output = output,
@@ -101,6 +102,7 @@ static int add_quantized(struct builder *b, size_t source, const char *name, uin
     uint32_t shard = plan->ckpt->tensors[source].shard;
     enum fp8q_scheme scheme = plan->selection.decisions[source].scheme;
     uint64_t n_cols = shape[ndim - 1], grid[2];
+
     fp8q_grid_shape(fp8q_scheme_grid(scheme), n_rows, n_cols, grid);
 
     struct fp8q_out_tensor codes = {.name = name,
@@ -151,6 +153,8 @@ static int add_split(struct builder *b, size_t source)
     const struct fp8q_tensor *t = &b->plan->ckpt->tensors[source];
     bool gate_up = strcmp(strrchr(t->name, '.'), ".gate_up_proj") == 0;
     static const char *const projections[2][2] = {{"down_proj", NULL}, {"gate_proj", "up_proj"}};
+
+    /* gate and up are the two halves of the rows of each expert.  */
     uint64_t rows = gate_up ? t->shape[1] / 2 : t->shape[1];
 
     for (uint64_t e = 0; e < t->shape[0]; e++)
@@ -213,6 +217,7 @@ static int add_source(struct builder *b, size_t source)
         return FP8Q_OK;
     if (converts && fp8q_is_fp8(t->dtype) && !d->quantize)
         return add_float(b, source);
+
     if (!d->quantize)
         return add_kept(b, source);
 
@@ -231,6 +236,8 @@ static int by_place(const void *a, const void *b, void *tensors)
         return x->shard < y->shard ? -1 : 1;
     if (x->offset != y->offset)
         return x->offset < y->offset ? -1 : 1;
+
+    /* Empty tensors share an offset: the table's order decides, on every machine alike.  */
     return x < y ? -1 : 1;
 }
 

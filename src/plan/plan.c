@@ -26,6 +26,7 @@ void *fp8q_plan_alloc(struct fp8q_plan *plan, uint64_t count, size_t size)
     if (!b)
         return NULL;
 
+    /* Never freed one by one: all of it goes with the plan.  */
     b->next = plan->arena;
     plan->arena = b;
     return b->data;
@@ -98,6 +99,8 @@ uint64_t fp8q_plan_stripe_bytes(const struct fp8q_plan *plan, const struct fp8q_
 
     if (piece->kind != FP8Q_OUT_KEPT && t->n_elems)
         elem = t->size_bytes / t->n_elems;
+
+    /* On average: the last stripe is mostly shorter.  */
     return piece->n_stripes ? piece->n_rows * piece->n_cols * elem / piece->n_stripes : 0;
 }
 

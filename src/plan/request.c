@@ -84,6 +84,8 @@ static void *member_at(const struct fp8q_request_member *m, const struct fp8q_re
 static unsigned word_of(const struct fp8q_request_member *m, const struct fp8q_request *r)
 {
     unsigned index;
+
+    /* Members are enums of different types, all as wide as an unsigned.  */
     memcpy(&index, member_at(m, r), sizeof(index));
     return index;
 }
@@ -156,6 +158,8 @@ static int own_list(const char *const **items, size_t *count, struct fp8q_error 
     const char *const *from = *items;
     size_t n = *count;
     const char **copy = n ? fp8q_array(n, sizeof(*copy)) : NULL;
+
+    /* Until a string is copied it does not count: reset frees what is ours alone.  */
     *items = copy;
     *count = 0;
     if (n && !copy)
@@ -205,6 +209,8 @@ static int take_over(const struct fp8q_request *from, struct fp8q_request *r,
     FP8Q_TRY(fp8q_struct_copy(r, sizeof(*r), from, "request", err));
     if (!r->source || !*r->source)
         return fp8q_fail(err, FP8Q_E_ARG, "request-value", "request: no source is named");
+
+    /* 0 is what a caller leaves who does not care.  */
     if (r->to == 0)
         r->to = FP8Q_BF16;
     for (const struct fp8q_request_member *m = fp8q_request_members; m->key; m++)
@@ -245,6 +251,7 @@ void fp8q_request_reset(struct fp8q_request *r)
 static void write_member(const struct fp8q_request_member *m, const struct fp8q_request *r,
                          struct fp8q_jsonw *w)
 {
+    /* As JSON has it and not as the command line does: sizes are bytes, words are spelled out.  */
     switch (m->kind) {
     case FP8Q_MEMBER_FLAG:
         fp8q_jsonw_bool(w, m->key, *(const bool *)member_at(m, r));
@@ -350,6 +357,8 @@ int fp8q_request_parse(const struct fp8q_json *json, struct fp8q_request *r, str
     bool ok = true;
     int status = FP8Q_OK;
     *r = (struct fp8q_request){0};
+
+    /* Which members a request has depends on its direction, so that comes first.  */
     borrowed.dequantize = fp8q_json_get(json, "dequantize") != NULL;
 
     for (const struct fp8q_request_member *m = fp8q_request_members;
@@ -371,6 +380,8 @@ int fp8q_request_parse(const struct fp8q_json *json, struct fp8q_request *r, str
 struct fp8q_plan_options fp8q_request_options(const struct fp8q_request *r,
                                               const struct fp8q_ckpt *like)
 {
+    /* Strings and lists are borrowed: the request must outlive the plan.  Threads and memory are
+     * not part of a request, since no output byte depends on them.  */
     return (struct fp8q_plan_options){.select = {.ignore = r->ignore,
                                                  .include = r->include,
                                                  .n_ignore = r->n_ignore,
@@ -395,6 +406,8 @@ struct fp8q_plan_options fp8q_request_options(const struct fp8q_request *r,
 uint32_t fp8q_source_crc32(const struct fp8q_ckpt *ckpt)
 {
     uint32_t crc = fp8q_crc32(0, ckpt->config_text, ckpt->config_len);
+
+    /* Headers and sizes, no payload: quick to have, and no proof of the weights.  */
     for (size_t i = 0; i < ckpt->n_shards; i++) {
         const struct fp8q_shard *s = &ckpt->shards[i];
         char numbers[64];
@@ -417,6 +430,7 @@ int fp8q_request_state(const struct fp8q_plan *plan, const struct fp8q_request *
             err->status = FP8Q_E_EVIDENCE;
         return FP8Q_E_EVIDENCE;
     }
+
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_jsonw_string(&w, "fp8q", FP8Q_VERSION);
     fp8q_jsonw_uint(&w, "calibration_crc32", calibration);
@@ -424,6 +438,8 @@ int fp8q_request_state(const struct fp8q_plan *plan, const struct fp8q_request *
     fp8q_request_write(request, "request", &w);
     fp8q_jsonw_uint(&w, "config_crc32",
                     fp8q_crc32(0, plan->ckpt->config_text, plan->ckpt->config_len));
+
+    /* Time stamps too: what was written so far must be of the very files that are here now.  */
     fp8q_jsonw_open(&w, "shards", '[');
     for (size_t i = 0; i < plan->ckpt->n_shards; i++) {
         const struct fp8q_shard *s = &plan->ckpt->shards[i];
