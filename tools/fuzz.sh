@@ -36,7 +36,7 @@ fixed)
         # What writes files is slow, and gets fewer.
         case $target in
         checkpoint) runs=2000 ;;
-        grammar) runs=1 ;; # until what it has found is mended
+        grammar) continue ;; # replayed by ctest; here again once what it has found is mended
         manifest | tokenizer) runs=20000 ;;
         *) runs=100000 ;;
         esac

@@ -22,10 +22,10 @@ void fp8q_ckpt_close(struct fp8q_ckpt *ckpt)
 {
     if (!ckpt)
         return;
+    fp8q_reading_close(ckpt->reading); /* may name a shard's path in its last message */
     for (size_t i = 0; i < ckpt->n_shards; i++)
         fp8q_shard_free(&ckpt->shards[i]);
 
-    fp8q_reading_close(ckpt->reading);
     free(ckpt->shards);
     free(ckpt->tensors);
     free(ckpt->index_text);
