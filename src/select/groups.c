@@ -43,6 +43,8 @@ static bool place_by_name(const char *name, struct fp8q_linear_place *place)
     /* Else the last component decides, beside siblings of the same parent.  */
     while (from > 0 && name[from - 1] != '.')
         from--;
+
+    /* No part of a fused matrix has so long a name.  */
     if (module - from >= sizeof(last))
         return false;
     memcpy(last, name + from, module - from);
@@ -84,6 +86,8 @@ static int compare_group(const struct context *c, const struct member *a, const 
         return order;
     if (ga->group_len != gb->group_len)
         return ga->group_len < gb->group_len ? -1 : 1;
+
+    /* All matrices of a layer's experts are one group, whatever their projection.  */
     if (ga->expert && gb->expert)
         return 0;
     return ga->entry < gb->entry ? -1 : ga->entry > gb->entry;
@@ -115,6 +119,8 @@ static void note_split(struct split_groups *split, const char *entry, bool user,
     size_t i = 0;
     while (i < split->n_kinds && (split->kinds[i].entry != entry || split->kinds[i].user != user))
         i++;
+
+    /* Further kinds are counted with the last: the message is an example, no list.  */
     if (i == sizeof(split->kinds) / sizeof(*split->kinds))
         i--;
     if (i == split->n_kinds) {
@@ -135,6 +141,8 @@ static int warn_of_splits(const struct context *c, const struct split_groups *sp
         char more[64] = "";
         if (split->kinds[i].count > 1)
             snprintf(more, sizeof(more), " (and %zu groups like it)", split->kinds[i].count - 1);
+
+        /* With --strict the first kind is enough to refuse.  */
         if (c->options->strict)
             return fp8q_fail(err, FP8Q_E_MISMATCH, "group-split",
                              "%s, so it would split its group%s", split->kinds[i].first, more);
@@ -161,6 +169,8 @@ static void settle_group(const struct context *c, const struct member *members, 
     }
     for (size_t i = 0; i < n && any_channel; i++) /* engines want one scheme in a group */
         d[members[i].tensor].scheme = FP8Q_SCHEME_CHANNEL;
+
+    /* Of one mind already: nothing to settle, nothing to say.  */
     if (n_quantize == 0 || cause == SIZE_MAX)
         return;
 
@@ -189,6 +199,7 @@ int fp8q_groups_settle(const struct fp8q_ckpt *ckpt, const struct fp8q_select_op
     FP8Q_TRY(list_members(&c, err));
     qsort_r(c.members, c.n_members, sizeof(*c.members), compare_members, &c);
 
+    /* Sorted, so a group is a run of members that compare as equal.  */
     for (size_t first = 0, end; first < c.n_members; first = end) {
         for (end = first + 1; end < c.n_members; end++)
             if (compare_group(&c, &c.members[first], &c.members[end]) != 0)

@@ -22,6 +22,8 @@
 static char *pattern_of(const char *name)
 {
     char *pattern = strdup(name), *out = pattern;
+
+    /* The copy has room: a number never becomes longer by it.  */
     for (const char *at = name; pattern && *at;) {
         size_t len = strcspn(at, "."), digits = strspn(at, "0123456789");
 
@@ -160,6 +162,8 @@ const char *fp8q_tensor_role(const struct fp8q_ckpt *ckpt, const struct fp8q_fam
         return "scale";
     if (fp8q_role(family, t->name, t->ndim, &reason, &tower))
         return fp8q_reason_name(reason);
+
+    /* The name alone gave no role: now the tables of the architecture.  */
     char *module = strndup(t->name, fp8q_module_len(t->name));
     bool found = module && fp8q_family_linear(family, module, &linear);
     free(module);
@@ -177,6 +181,8 @@ int fp8q_inspect(const struct fp8q_ckpt *ckpt, struct fp8q_inspection *in, struc
         return status;
     }
 
+    /* Scales count as bytes and not as weights: they are what a weight costs beyond its own
+     * bits.  */
     for (size_t i = 0; i < ckpt->n_tensors; i++)
         if (ckpt->tensors[i].ndim >= 2 && !fp8q_scale_owner(ckpt, ckpt->tensors[i].name))
             in->n_weights += ckpt->tensors[i].n_elems;

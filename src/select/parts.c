@@ -29,6 +29,7 @@ struct fp8q_parts_config fp8q_parts_config_of(const struct fp8q_json *config)
                                   .head_dim = config_size(config, "head_dim"),
                                   .moe_intermediate = config_size(config, "moe_intermediate_size")};
 
+    /* What a config leaves out, model classes fill in like this.  */
     if (!c.kv_heads)
         c.kv_heads = c.heads;
     if (!c.head_dim && c.heads)
@@ -133,6 +134,7 @@ const struct fp8q_tensor *fp8q_split_source(const struct fp8q_ckpt *ckpt, const 
     if (!digits || !(gate_up || strcmp(projection, ".down_proj.weight") == 0))
         return NULL;
 
+    /* gate and up of every expert come from one stack.  */
     return fp8q_ckpt_find_joined(ckpt, name, head, gate_up ? "gate_up_proj" : "down_proj");
 }
 
@@ -144,6 +146,8 @@ bool fp8q_split_in(const struct fp8q_ckpt *ckpt, const char *name)
         return false;
 
     size_t head = (size_t)(last - name);
+
+    /* Experts are split all or none, so the first one tells.  */
     const struct fp8q_tensor *t = fp8q_ckpt_find_joined(
         ckpt, name, head, gate_up ? ".0.gate_proj.weight" : ".0.down_proj.weight");
     return t && t->dtype == FP8Q_F8_E4M3;

@@ -65,6 +65,7 @@ int fp8q_pattern_compile(const char *text, struct fp8q_pattern **pattern_out,
         return fp8q_fail_nomem(err);
     }
 
+    /* An expression may hold the characters of globs, so its prefix is looked at last.  */
     p->kind = strpbrk(text, "*?[") ? GLOB : COMPONENTS;
     if (strncmp(text, "re:", 3) == 0)
         p->kind = REGEX;
@@ -133,6 +134,8 @@ static bool has_run(const char *name, const char *run, size_t len)
     for (const char *at = name;; at++) {
         if (strncmp(at, run, len) == 0 && (at[len] == '\0' || at[len] == '.'))
             return true;
+
+        /* On to the next component: a run begins at one and ends with one.  */
         at = strchr(at, '.');
         if (!at)
             return false;
@@ -169,6 +172,9 @@ size_t fp8q_edit_distance(const char *a, const char *b, size_t limit)
     enum { LONGEST = 128 };
     size_t row[LONGEST + 1];
     size_t na = strlen(a), nb = strlen(b);
+
+    /* The difference in length is the least distance: no table is needed to see that it is too
+     * far.  */
     if (na > LONGEST || nb > LONGEST || (na > nb ? na - nb : nb - na) > limit)
         return limit + 1;
 

@@ -33,6 +33,7 @@ int fp8q_pattern_set_create(const struct fp8q_select_options *options,
         !(set->entries = fp8q_array(options->n_ignore + options->n_include, sizeof(*set->entries))))
         return fp8q_fail_nomem(err);
 
+    /* --ignore first, then --include: the order in which they are reported.  */
     for (size_t i = 0; i < options->n_ignore + options->n_include; i++) {
         struct entry *e = &set->entries[set->count];
         e->is_include = i >= options->n_ignore;
@@ -66,6 +67,8 @@ int fp8q_pattern_set_match(struct fp8q_pattern_set *set, const char *tensor_name
     if (!module)
         return fp8q_fail_nomem(err);
     int status = FP8Q_OK;
+
+    /* All of them, also after a match: each has to show that it does something.  */
     for (size_t i = 0; i < set->count && status == FP8Q_OK; i++) {
         struct entry *e = &set->entries[i];
         bool matches;
@@ -272,6 +275,7 @@ int fp8q_pattern_set_lint(const struct fp8q_pattern_set *set, const struct fp8q_
                           const struct fp8q_select_options *options, struct fp8q_warnings *warnings,
                           struct fp8q_error *err)
 {
+    /* Warnings first, so that they are seen even if an unmatched pattern ends the run.  */
     for (size_t i = 0; i < set->count; i++)
         FP8Q_TRY(lint_entry(&set->entries[i], ckpt, selection, warnings, err));
     for (size_t i = 0; i < set->count; i++)

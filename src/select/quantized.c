@@ -49,6 +49,8 @@ static const struct fp8q_json *find_description(const struct fp8q_json *object)
     for (const struct fp8q_json *m = fp8q_json_first(object); m; m = fp8q_json_next(m)) {
         const char *key = fp8q_json_key(m);
         const struct fp8q_json *found = NULL;
+
+        /* Nested configs too: that of a VLM's language model may hold the only one.  */
         if (key && is_quantization_key(key) && fp8q_json_is_object(m))
             found = fp8q_json_count(m) ? m : NULL;
         else if (fp8q_json_is_object(m) || fp8q_json_is_array(m))
@@ -102,6 +104,8 @@ char **fp8q_nested_quantization(const struct fp8q_json *config)
 {
     struct path_list list = {.items = NULL};
     bool ok = !fp8q_json_is_object(config) || collect(config, "", &list);
+
+    /* Room for the NULL at the end.  */
     ok = ok && fp8q_grow(&list.items, list.count, &list.cap, sizeof(char *), NULL) == FP8Q_OK;
     if (!ok) {
         for (size_t i = 0; i < list.count; i++)
@@ -130,6 +134,7 @@ bool fp8q_already_quantized(const struct fp8q_ckpt *ckpt, const char **what_out)
         return true;
     }
 
+    /* A config may have lost its description: then the tensors tell.  */
     *what_out = fp8q_packed_format(ckpt, &tensor);
     for (size_t i = 0; i < ckpt->n_tensors && !*what_out; i++)
         if (fp8q_is_fp8(ckpt->tensors[i].dtype) && ckpt->tensors[i].n_elems > 0)

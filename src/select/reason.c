@@ -6,6 +6,7 @@
 
 const char *fp8q_reason_name(enum fp8q_reason reason)
 {
+    /* By index: a reason that is added among them cannot shift the words of others.  */
     static const char *const names[FP8Q_N_REASONS] = {
         [FP8Q_WHY_NORM] = "norm",
         [FP8Q_WHY_BIAS] = "bias",

@@ -162,6 +162,7 @@ static int decide(const struct context *c, const struct fp8q_tensor *t, struct f
         return FP8Q_OK;
     }
 
+    /* Even if it stays: its place says which group it would hold back.  */
     FP8Q_TRY(place_linear(c, t, d, err));
     if (fp8q_role(&c->selection->family, t->name, t->ndim, &d->reason, &d->tower))
         return FP8Q_OK;
@@ -201,6 +202,8 @@ static void include(const struct context *c, const struct fp8q_tensor *t, struct
 {
     d->quantize = true;
     d->reason = FP8Q_WHY_INCLUDED;
+
+    /* --include lifts rules of names; the shape keeps its veto.  */
     decide_shape(c, t, d);
 }
 
@@ -293,6 +296,8 @@ static int apply_like(const struct context *c, struct fp8q_error *err)
             return fp8q_fail(err, FP8Q_E_MISMATCH, "like-impossible",
                              "\"%s\" is quantized in --like but cannot be here (%s, %u-D)",
                              fp8q_show(&shown, t->name), fp8q_dtype_name(t->dtype), t->ndim);
+
+        /* --like stands in place of the rules: what they left is taken all the same.  */
         if (wanted && !d->quantize) {
             d->quantize = true;
             d->scheme = c->options->scheme;
@@ -350,6 +355,8 @@ static void count_root(struct roots *roots, const char *name, size_t len)
     while (i < roots->n_items &&
            (roots->items[i].len != len || strncmp(roots->items[i].name, name, len) != 0))
         i++;
+
+    /* Four roots are named; of all others the tensors are only counted.  */
     if (i == sizeof(roots->items) / sizeof(*roots->items)) {
         roots->n_more++;
         return;
@@ -457,6 +464,7 @@ static int decide_all(const struct context *c, struct fp8q_pattern_set *set, str
         FP8Q_TRY(apply_like(c, err));
     FP8Q_TRY(fp8q_groups_settle(c->ckpt, c->options, s, c->warnings, err));
 
+    /* Last, because patterns, --like and groups have all had their say on what is quantized.  */
     FP8Q_TRY(refuse_towers(c, err));
     FP8Q_TRY(drop_stale_scales(c, err));
     return warn_about_roots(c, err);
@@ -484,6 +492,7 @@ int fp8q_select(const struct fp8q_ckpt *ckpt, const struct fp8q_select_options *
         return status;
     }
 
+    /* Counted at the end: every step before may still have changed a decision.  */
     for (size_t i = 0; i < ckpt->n_tensors; i++)
         s->n_quantize += s->decisions[i].quantize;
     return FP8Q_OK;

@@ -27,6 +27,7 @@ static bool is_replicated(const char *name)
 
 static bool fits(uint64_t size, uint64_t ways)
 {
+    /* Each rank's share must end where a block does: scales are stored for whole blocks.  */
     return size % ways == 0 && size / ways % FP8Q_BLOCK == 0;
 }
 
@@ -90,6 +91,8 @@ unsigned fp8q_largest_tp(const struct fp8q_ckpt *ckpt, const struct fp8q_selecti
                          const char **name_out)
 {
     *name_out = NULL;
+
+    /* Powers of two, as engines are started; the first that does not fit ends the search.  */
     for (unsigned tp = 2; tp <= 64; tp *= 2)
         if ((*name_out = fp8q_tp_misfit(ckpt, selection, tp)) != NULL)
             return tp / 2;
