@@ -139,9 +139,10 @@ static void add_advice(const struct fp8q_plan *plan, struct fp8q_text *text)
                          "base_layer): merge them first.",
                          fp8q_show(&shown, adapter));
     if (unaligned)
-        fp8q_text_puts(text, " Unaligned sizes are no multiples of 128: --ragged per-channel makes "
-                             "a checkpoint that can be served, --ragged quantize one for a custom "
-                             "runtime.");
+        fp8q_text_puts(text,
+                       " Unaligned sizes are no multiples of 128: --unaligned per-channel makes "
+                       "a checkpoint that can be served, --unaligned quantize one for a custom "
+                       "runtime.");
     if (plan->by_reason[FP8Q_WHY_EXPERTS_UNSUPPORTED].tensors)
         fp8q_text_puts(text, " Stacked experts of this architecture have no FP8 layout that "
                              "engines read.");
