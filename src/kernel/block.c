@@ -30,19 +30,16 @@ static float power_of_two_scale(float amax)
     return exponent <= 8 ? FP8Q_MIN_SCALE : float_of((exponent - 8) << 23);
 }
 
-static __attribute__((noinline)) float divide_by_448_here(float amax)
-{
-    return amax / FP8Q_E4M3_MAX;
-}
-
 static float divide_by_448(float amax)
 {
-    /* The host program may have set another mode.  The division is a function of its own, so that
-     * no compiler moves it out from between the two calls.  */
+    /* The host program may have set another mode.  Volatile, so that no compiler moves the division
+     * out from between the two calls: clang does even where it is a function of its own.  */
+    volatile float passing = amax;
     uint64_t mode = fp8q_float_env_enter();
-    float scale = divide_by_448_here(amax);
+
+    passing = passing / FP8Q_E4M3_MAX;
     fp8q_float_env_leave(mode);
-    return scale;
+    return passing;
 }
 
 bool fp8q_scale_overflows(float amax, float scale)
