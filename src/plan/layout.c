@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "format/jsonw.h"
 #include "format/names.h"
+#include "select/quantized.h"
 
 /* ---- which shard ----------------------------------------------------------------------------- */
 
@@ -204,6 +205,11 @@ static int name_shards(struct fp8q_plan *plan, struct fp8q_error *err)
             return fp8q_fail_nomem(err);
     if (sidecar)
         FP8Q_TRY(name_sidecar(plan, n, err));
+    /* A source that is quantized already is refused for that, and has names like ours.  */
+    const char *what;
+    if (!plan->options.select.requantize && !plan->options.dequantize &&
+        fp8q_already_quantized(plan->ckpt, &what))
+        return FP8Q_OK;
     return check_names(plan, err);
 }
 

@@ -24,6 +24,7 @@ atexit.register(shutil.rmtree, WORK, True)
 
 INDEX = "model.safetensors.index.json"
 SIDECAR = "model-scales.safetensors"
+LEROBOT = ("pi05-lerobot", "smolvla")  # policies, which take no inline scales
 BF16, F16, F32, F8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
 
 checks = 0

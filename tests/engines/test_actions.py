@@ -90,6 +90,10 @@ class Written(Case):
 
     def test_inline(self):
         for name in self.each():
+            if name in LEROBOT:  # their loader would take FP8 values for weights
+                status, _, _ = fp8q("quantize", source_of(name), os.path.join(WORK, "no"), "--scales", "inline")
+                self.check(status == 2, f"{name}: inline scales of a policy are refused")
+                continue
             out = output_of(name, "--scales", "inline")
             self.check_tensors(name, out)
             self.check_files(out)
@@ -219,4 +223,4 @@ def ours(file):
 
 
 if __name__ == "__main__":
-    main(at_least=15800)
+    main(at_least=15760)

@@ -190,6 +190,8 @@ class Verify(Case):
     def test_ours(self):
         for name in default_checkpoints():
             for options in ((), ("--scales", "inline"), ("--scale-fmt", "ue8m0"), CT):
+                if "inline" in options and name in LEROBOT:
+                    continue  # refused: their loader would take FP8 values for weights
                 out = quantized(source_of(name), *options)
                 self.passes(out)
                 self.passes(out, "--source", checkpoint(name))
