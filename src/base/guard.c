@@ -50,7 +50,7 @@ static int real_parent(const char *path, char **real_out, struct fp8q_error *err
     return status;
 }
 
-static bool same_file(const struct stat *a, const struct stat *b)
+bool fp8q_same_file(const struct stat *a, const struct stat *b)
 {
     return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
 }
@@ -71,7 +71,7 @@ int fp8q_lies_in(const char *path, const struct stat *dir, bool *inside_out, str
         status = fp8q_stat(at, &st, &there, err);
         if (status != FP8Q_OK)
             break;
-        *inside_out = there && same_file(&st, dir);
+        *inside_out = there && fp8q_same_file(&st, dir);
 
         char *slash = strrchr(at, '/');
         if (*inside_out || !slash || (slash == at && at[1] == '\0'))
@@ -165,7 +165,7 @@ int fp8q_guard_check(const struct fp8q_guard_list *guard, const char *path, stru
         const struct fp8q_guarded *g = &guard->items[i];
         if (!g->what)
             continue;
-        if (there && same_file(&st, &g->stat))
+        if (there && fp8q_same_file(&st, &g->stat))
             return refuse(path, g, "is", err);
         if (S_ISDIR(g->stat.st_mode))
             FP8Q_TRY(check_dir(g, path, there, err));
@@ -184,7 +184,7 @@ static int claim(struct fp8q_guard_list *guard, const char *path, const char *pa
 
     for (size_t i = 0; i < guard->count; i++) {
         const struct fp8q_guarded *g = &guard->items[i];
-        if (!g->what && same_file(&g->stat, &item.stat) && strcmp(g->name, item.name) == 0)
+        if (!g->what && fp8q_same_file(&g->stat, &item.stat) && strcmp(g->name, item.name) == 0)
             return fp8q_fail(err, FP8Q_E_ARG, "output-twice",
                              "%s and %s are the same file; give each output its own",
                              fp8q_show(&a, g->path), fp8q_show(&b, path));
@@ -225,7 +225,7 @@ int fp8q_guard_find_below(const struct fp8q_guard_list *guard, const char *dir,
         const struct fp8q_guarded *g = &guard->items[i];
         if (!g->what)
             continue;
-        inside = same_file(&g->stat, &st);
+        inside = fp8q_same_file(&g->stat, &st);
         if (!inside && S_ISDIR(st.st_mode))
             FP8Q_TRY(fp8q_lies_in(g->path, &st, &inside, err));
         if (inside) {

@@ -42,6 +42,9 @@ int fp8q_guard_find_below(const struct fp8q_guard_list *guard, const char *dir,
 
 void fp8q_guard_reset(struct fp8q_guard_list *guard);
 
+/* Whether both are of one file, whatever it is called.  */
+bool fp8q_same_file(const struct stat *a, const struct stat *b);
+
 /* Whether @path, or the nearest directory above it that is there, lies in the directory @dir, or is
  * it: by device and inode, up to the root.  */
 int fp8q_lies_in(const char *path, const struct stat *dir, bool *inside_out,

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "kernel/block.h"
 #include "base/io.h"
@@ -30,13 +29,6 @@ struct bench {
     int in, out;
     bool reads, writes;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- the input ------------------------------------------------------------------------------- */
 
@@ -153,7 +145,7 @@ static void close_transfer(struct bench *b)
 static int run_transfer(struct bench *b, double *used_out, double *flush_out,
                         struct fp8q_error *err)
 {
-    double start = now();
+    double start = fp8q_bench_now();
     FP8Q_TRY(fp8q_open_read(b->source, NULL, &b->in, err));
     if (b->writes) {
         FP8Q_TRY(fp8q_create(b->scratch, &b->out, err));
@@ -161,11 +153,11 @@ static int run_transfer(struct bench *b, double *used_out, double *flush_out,
     }
     FP8Q_TRY(fp8q_pool_run(b->options->watch, b->options->threads,
                            fp8q_ceil_div(b->source_bytes, CHUNK), transfer, b, err));
-    *used_out = now() - start;
+    *used_out = fp8q_bench_now() - start;
 
     if (b->writes)
         FP8Q_TRY(fp8q_fsync(b->out, b->scratch, err));
-    *flush_out = now() - start - *used_out;
+    *flush_out = fp8q_bench_now() - start - *used_out;
     return FP8Q_OK;
 }
 
@@ -183,7 +175,7 @@ static int time_transfer(struct bench *b, bool reads, bool writes, double *used_
 /* What cp does: one thread, the whole file.  */
 static int run_copy(struct bench *b, double *used_out, double *flush_out, struct fp8q_error *err)
 {
-    double start = now();
+    double start = fp8q_bench_now();
     FP8Q_TRY(fp8q_open_read(b->source, NULL, &b->in, err));
     FP8Q_TRY(fp8q_create(b->scratch, &b->out, err));
     for (uint64_t at = 0, n; at < b->source_bytes; at += n) {
@@ -192,10 +184,10 @@ static int run_copy(struct bench *b, double *used_out, double *flush_out, struct
         FP8Q_TRY(fp8q_pwrite(b->out, b->memory[0], (size_t)n, at, b->scratch, err));
         FP8Q_TRY(fp8q_watch_check(b->options->watch, err));
     }
-    *used_out = now() - start;
+    *used_out = fp8q_bench_now() - start;
 
     FP8Q_TRY(fp8q_fsync(b->out, b->scratch, err));
-    *flush_out = now() - start - *used_out;
+    *flush_out = fp8q_bench_now() - start - *used_out;
     return FP8Q_OK;
 }
 
@@ -222,11 +214,11 @@ static int time_quantize(struct bench *b, double *used_out, struct fp8q_error *e
     run.kernel = b->options->kernel->name;
     run.cancel = b->options->watch ? b->options->watch->cancel : NULL;
 
-    double start = now();
+    double start = fp8q_bench_now();
     int status = fp8q_conversion_open(&request, &run, &conversion, NULL, err);
     if (status == FP8Q_OK)
         status = fp8q_conversion_run(conversion, b->output, NULL, err);
-    *used_out = now() - start;
+    *used_out = fp8q_bench_now() - start;
 
     fp8q_conversion_close(conversion);
     (void)fp8q_remove_tree(b->output, NULL);

@@ -18,7 +18,7 @@ const char *const fp8q_bench_ops[FP8Q_BENCH_N_OPS] = {
 /* Results go here, so that no call is left out by the compiler.  */
 static volatile uint64_t sink;
 
-static double now(void)
+double fp8q_bench_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -137,13 +137,13 @@ static double best_time(void (*run)(const struct call *), const struct call *c)
     double best = 1e9;
     for (int round = 0; round < 8; round++) {
         int calls = 0;
-        double start = now(), used;
+        double start = fp8q_bench_now(), used;
 
         /* Long enough for the clock, short enough not to be interrupted in every round.  */
         do {
             run(c);
             calls++;
-            used = now() - start;
+            used = fp8q_bench_now() - start;
         } while (used < 0.005);
         /* The best, as whatever disturbs a call only makes it slower.  */
         if (used / calls < best)
@@ -202,9 +202,9 @@ static int time_memory(struct copy *c, uint64_t n, unsigned threads, double *bes
     *best_out = 1e9;
     memset(c->from, 1, n * c->part); /* fresh pages are all the same one until written to */
     for (int round = 0; round < 4; round++) {
-        double start = now();
+        double start = fp8q_bench_now();
         FP8Q_TRY(fp8q_pool_run(NULL, threads, n, copy_part, c, err));
-        double used = now() - start;
+        double used = fp8q_bench_now() - start;
 
         if (round > 0 && used < *best_out) /* the first one makes the pages */
             *best_out = used;

@@ -14,22 +14,17 @@
 
 /* ---- against the source ---------------------------------------------------------------------- */
 
-static bool same_file(const struct stat *a, const struct stat *b)
-{
-    return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
-}
-
 /* @existing, which DST leads to, is not the source and does not hold it.  */
 static int check_existing(const struct fp8q_destination *names, const struct fp8q_ckpt *ckpt,
                           const struct stat *source, const struct stat *existing,
                           struct fp8q_error *err)
 {
     struct fp8q_shown shown;
-    bool same = same_file(existing, source), holds = false;
+    bool same = fp8q_same_file(existing, source), holds = false;
 
     fp8q_show(&shown, names->final);
     for (size_t i = 0; i < ckpt->n_shards && !same; i++)
-        same = same_file(existing, &ckpt->shards[i].stat);
+        same = fp8q_same_file(existing, &ckpt->shards[i].stat);
 
     if (same)
         return fp8q_fail(err, FP8Q_E_ARG, "dst-is-src", "%s: is the source itself", shown.text);
