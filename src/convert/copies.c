@@ -5,12 +5,15 @@
  * | file                                      | fate                                              |
  * |-------------------------------------------|---------------------------------------------------|
  * | config.json, index, shards                | written anew, or carried as tensors               |
- * | .git*, .cache, .huggingface, .DS_Store    | left without a word                               |
+ * | .git*, .cache, .huggingface, .DS_Store,   | left without a word                               |
+ * | .eval_results                             |                                                   |
  * | second copies of the weights (*.gguf,     | left: a loader could prefer them                  |
  * | pytorch_model*, consolidated*, ...)       |                                                   |
  * | state of a training (optimizer*, ...)     | left: nothing that serves the model reads it      |
  * | facts of a quantization (recipe.yaml,     | left: they are not true of the output             |
  * | hf_quant_config.json, ...)                |                                                   |
+ * | the model card of the top directory       | left without a word: its figures are of other     |
+ * | (README*, model_card*)                    | weights                                           |
  * | other *.safetensors of the top directory  | left: they would count as shards                  |
  * | *.safetensors of sub-directories          | copied: loaders read the top directory alone      |
  * | a sub-directory with its own config.json  | copied byte for byte, weights and all: a draft, a |
@@ -75,9 +78,16 @@ static bool matches(const char *name, const char *const *globs)
 
 static bool is_hidden(const char *name)
 {
-    static const char *const hidden[] = {".git*",        ".cache",    ".fp8q",
-                                         ".huggingface", ".DS_Store", NULL};
+    static const char *const hidden[] = {".git*",     ".cache",        ".fp8q", ".huggingface",
+                                         ".DS_Store", ".eval_results", NULL};
     return matches(name, hidden);
+}
+
+/* What the hub shows beside the weights: its figures and claims are of the source's.  */
+static bool is_card(const char *name)
+{
+    static const char *const globs[] = {"README*", "readme*", "MODEL_CARD*", "model_card*", NULL};
+    return matches(name, globs);
 }
 
 static bool is_training(const char *name)
@@ -136,6 +146,8 @@ static enum fate fate_on_top(const struct fp8q_ckpt *ckpt, const char *name)
     if (strcmp(name, FP8Q_CONFIG_NAME) == 0 || strcmp(name, FP8Q_INDEX_NAME) == 0 ||
         strcmp(name, FP8Q_MANIFEST_NAME) == 0)
         return QUIET; /* written anew */
+    if (is_card(name))
+        return QUIET;
     if (fp8q_is_policy_file(name))
         return COPY;
     if (fp8q_ends_with(name, FP8Q_WEIGHTS_ENDING) || fp8q_ends_with(name, ".index.json") ||

@@ -46,13 +46,21 @@ mkdir -p src/voices src/draft src/onnx src/global_step10 src/deep elsewhere
 echo x | tee src/spk_dict.pt src/voices/a.pt src/voices/a.safetensors src/pytorch_model.bin src/m.onnx.data src/rust_model.ot \
     src/optimizer.pt src/recipe.yaml src/hf_quant_config.json src/global_step10/x.distcp src/training_args.bin elsewhere/y >blob
 echo '{}' >src/draft/config.json && cp one.safetensors src/draft/model.safetensors && echo '{}' >src/draft/model.safetensors.index.json
+mkdir src/.eval_results && echo 'MMLU 70' | tee src/README.md src/README_zh.md src/MODEL_CARD.md src/LICENSE src/draft/README.md \
+    src/voices/README.md src/.eval_results/mmlu.yaml >claims
 ln -s . src/self && ln -s ../elsewhere src/out && ln -s voices src/alias && ln -s ../../blob src/deep/blob && ln -s nothing src/dangling
 ln -s .. src/deep/up && mkfifo src/fifo && touch "src/$(printf 'bad\377name')"
 run fp8q quantize -q src dst
 fp8q quantize src dst2 2>&1 | grep 'not copied'
 files dst
 cmp src/draft/model.safetensors dst/draft/model.safetensors && echo "byte for byte"
-rm -rf dst dst2 src && make_checkpoint tiny src
+
+# A model card speaks of the weights beside it: neither direction carries it over, and verify asks for none.
+run fp8q verify -q dst
+echo 'FP8' >dst/README.md && run fp8q verify -q dst --strict
+run fp8q dequantize -q dst back
+files back
+rm -rf dst dst2 back src && make_checkpoint tiny src
 
 # --resume and what has changed.
 fp8q quantize -q src dst

@@ -665,7 +665,7 @@ class Bugs(Case):
     def test_O72_side_files(self):
         path = make({DOWN: normal(128, 128)}, LLAMA)
         files = ["tokenizer.json", "chat_template.jinja", "preprocessor_config.json", "generation_config.json",
-                 "modeling_x.py", "merges.txt", "tokenizer.model", "README.md", "sub/folder/file.txt"]
+                 "modeling_x.py", "merges.txt", "tokenizer.model", "LICENSE", "sub/folder/file.txt", "sub/README.md"]
         for file in files:
             os.makedirs(os.path.dirname(os.path.join(path, file)), exist_ok=True)
             with open(os.path.join(path, file), "w") as f:
