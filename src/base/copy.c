@@ -67,10 +67,7 @@ int fp8q_copy_file(const char *from, const char *to, const struct fp8q_watch *wa
     /* Only a file that was created here may be removed: a create that failed may have met
      * another's.  */
     bool made = c.out >= 0;
-    int closed = fp8q_close(&c.out, to, status == FP8Q_OK ? err : NULL);
-    if (status == FP8Q_OK)
-        status = closed;
-
+    status = fp8q_close_after(status, &c.out, to, err);
     if (status != FP8Q_OK && made)
         (void)fp8q_unlink(to, NULL);
     (void)fp8q_close(&c.in, from, NULL); /* only read */

@@ -22,26 +22,18 @@ uint32_t fp8q_crc32_join(uint32_t crc_a, uint32_t crc_b, uint64_t len_b)
     return (uint32_t)crc32_combine(crc_a, crc_b, (z_off_t)len_b);
 }
 
-static int crc_of_open(int fd, uint64_t size, const char *path, uint32_t *crc_out,
-                       struct fp8q_error *err)
+enum { CHUNK = 1 << 18 };
+
+/* Adds the @size bytes of an open file to *@crc, by way of @buf.  */
+static int add_file(int fd, uint64_t size, const char *path, char *buf, uint32_t *crc,
+                    struct fp8q_error *err)
 {
-    enum { CHUNK = 1 << 18 };
-    int status = FP8Q_OK;
-    uint32_t crc = 0;
-    char *buf = malloc(CHUNK);
-    if (!buf)
-        return fp8q_fail_nomem(err);
-
-    for (uint64_t at = 0; status == FP8Q_OK && at < size; at += CHUNK) {
+    for (uint64_t at = 0; at < size; at += CHUNK) {
         size_t n = (size_t)fp8q_min_u64(size - at, CHUNK);
-        status = fp8q_pread(fd, buf, n, at, path, err);
-        if (status == FP8Q_OK)
-            crc = fp8q_crc32(crc, buf, n);
+        FP8Q_TRY(fp8q_pread(fd, buf, n, at, path, err));
+        *crc = fp8q_crc32(*crc, buf, n);
     }
-
-    free(buf);
-    *crc_out = crc;
-    return status;
+    return FP8Q_OK;
 }
 
 int fp8q_file_crc32(const char *path, uint32_t *crc_out, struct fp8q_error *err)
@@ -52,7 +44,11 @@ int fp8q_file_crc32(const char *path, uint32_t *crc_out, struct fp8q_error *err)
     *crc_out = 0;
     FP8Q_TRY(fp8q_open_read(path, &st, &fd, err));
 
-    int status = crc_of_open(fd, (uint64_t)st.st_size, path, crc_out, err);
+    char *buf = malloc(CHUNK);
+    int status =
+        buf ? add_file(fd, (uint64_t)st.st_size, path, buf, crc_out, err) : fp8q_fail_nomem(err);
+
+    free(buf);
     (void)fp8q_close(&fd, path, NULL);
     return status;
 }

@@ -42,21 +42,21 @@ static int mkdir_if_missing(const char *path, struct fp8q_error *err)
     return there ? FP8Q_OK : fp8q_mkdir(path, err);
 }
 
-int fp8q_make_parents(const char *dir, const char *relative, struct fp8q_error *err)
+/* From the top: @path is cut at each slash behind its first @len bytes in turn.  */
+static int make_each(char *path, size_t len, struct fp8q_error *err)
 {
-    int status = FP8Q_OK;
-    char *path = fp8q_join(dir, relative);
-    if (!path)
-        return fp8q_fail_nomem(err);
-
-    /* From the top: the path is cut at each slash below @dir in turn.  */
-    for (char *slash = strchr(path + strlen(dir) + 1, '/'); slash && status == FP8Q_OK;
-         slash = strchr(slash + 1, '/')) {
+    for (char *slash = strchr(path + len + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        status = mkdir_if_missing(path, err);
+        FP8Q_TRY(mkdir_if_missing(path, err));
         *slash = '/';
     }
+    return FP8Q_OK;
+}
 
+int fp8q_make_parents(const char *dir, const char *relative, struct fp8q_error *err)
+{
+    char *path = fp8q_join(dir, relative);
+    int status = path ? make_each(path, strlen(dir), err) : fp8q_fail_nomem(err);
     free(path);
     return status;
 }
@@ -204,19 +204,25 @@ int fp8q_list_dir(const char *path, char ***names_out, size_t *count_out, struct
     return FP8Q_OK;
 }
 
+static int remove_each(const char *dir, char **names, size_t count, struct fp8q_error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        char *child = fp8q_join(dir, names[i]);
+        /* Depth is that of our own output tree, a copy of the source's.  */
+        int status = child ? fp8q_remove_tree(child, err) : fp8q_fail_nomem(err);
+        free(child);
+        FP8Q_TRY(status);
+    }
+    return FP8Q_OK;
+}
+
 static int remove_children(const char *path, struct fp8q_error *err)
 {
     char **names;
     size_t count;
-    int status = fp8q_list_dir(path, &names, &count, err);
+    FP8Q_TRY(fp8q_list_dir(path, &names, &count, err));
 
-    for (size_t i = 0; status == FP8Q_OK && i < count; i++) {
-        char *child = fp8q_join(path, names[i]);
-        /* Depth is that of our own output tree, a copy of the source's.  */
-        status = child ? fp8q_remove_tree(child, err) : fp8q_fail_nomem(err);
-        free(child);
-    }
-
+    int status = remove_each(path, names, count, err);
     fp8q_names_free(names, count);
     return status;
 }
@@ -268,6 +274,15 @@ int fp8q_lstat(const char *path, struct stat *stat_out, bool *there_out, struct 
     return stat_result(lstat(path, stat_out), path, there_out, err);
 }
 
+int fp8q_lstat_in(const char *dir, const char *name, struct stat *stat_out, bool *there_out,
+                  struct fp8q_error *err)
+{
+    char *path = fp8q_join(dir, name);
+    int status = path ? fp8q_lstat(path, stat_out, there_out, err) : fp8q_fail_nomem(err);
+    free(path);
+    return status;
+}
+
 int fp8q_is_dir(const char *path, bool *is_dir_out, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
@@ -296,6 +311,14 @@ int fp8q_unlink(const char *path, struct fp8q_error *err)
     if (unlink(path) != 0 && errno != ENOENT)
         return fp8q_fail_errno(err, errno, "removing %s", fp8q_show(&shown, path));
     return FP8Q_OK;
+}
+
+int fp8q_unlink_in(const char *dir, const char *name, struct fp8q_error *err)
+{
+    char *path = fp8q_join(dir, name);
+    int status = path ? fp8q_unlink(path, err) : fp8q_fail_nomem(err);
+    free(path);
+    return status;
 }
 
 int fp8q_real_path(const char *path, char **real_out, struct fp8q_error *err)

@@ -28,11 +28,15 @@ int fp8q_remove_tree(const char *path, struct fp8q_error *err);
  * follows symbolic links, the second does not.  */
 int fp8q_stat(const char *path, struct stat *stat_out, bool *there_out, struct fp8q_error *err);
 int fp8q_lstat(const char *path, struct stat *stat_out, bool *there_out, struct fp8q_error *err);
+/* The second for "@dir/@name".  */
+int fp8q_lstat_in(const char *dir, const char *name, struct stat *stat_out, bool *there_out,
+                  struct fp8q_error *err);
 /* Whether a path that must be there leads to a directory.  */
 int fp8q_is_dir(const char *path, bool *is_dir_out, struct fp8q_error *err);
 int fp8q_fstat(int fd, struct stat *stat_out, const char *path, struct fp8q_error *err);
-/* Removes one file; absence is no failure.  */
+/* Removes one file; absence is no failure.  The second: "@dir/@name".  */
 int fp8q_unlink(const char *path, struct fp8q_error *err);
+int fp8q_unlink_in(const char *dir, const char *name, struct fp8q_error *err);
 /* Absolute path without links, in new memory; *@real_out is NULL if @path is not there.  */
 int fp8q_real_path(const char *path, char **real_out, struct fp8q_error *err);
 /* Bytes that a new file in @dir could have; UINT64_MAX where the system does not say.  */

@@ -15,6 +15,7 @@
 #undef fp8q_fail
 #undef fp8q_fail_errno
 #undef fp8q_fail_nomem
+#undef fp8q_fail_as
 #endif
 
 static void fill(struct fp8q_error *err, enum fp8q_status status, const char *id, const char *fmt,
@@ -78,6 +79,13 @@ int fp8q_fail_errno(struct fp8q_error *err, int errnum, const char *fmt, ...)
 int fp8q_fail_nomem(struct fp8q_error *err)
 {
     return fp8q_fail(err, FP8Q_E_NOMEM, "no-memory", "out of memory");
+}
+
+int fp8q_fail_as(struct fp8q_error *err, const struct fp8q_error *why)
+{
+    if (err)
+        *err = *why;
+    return why->status;
 }
 
 int fp8q_warn(struct fp8q_warnings *warnings, struct fp8q_error *err, const char *id,

@@ -35,11 +35,15 @@ int fp8q_fail_errno(struct fp8q_error *err, int errnum, const char *fmt, ...) FP
 
 int fp8q_fail_nomem(struct fp8q_error *err);
 
+/* Fails as @why says: for a caller that looked at a failure first and could not make it good.  */
+int fp8q_fail_as(struct fp8q_error *err, const struct fp8q_error *why);
+
 /* What the analyzer cannot see, since it reads one file at a time: these never return 0.  */
 #ifdef __clang_analyzer__
 #define fp8q_fail(err, status, ...) (fp8q_fail(err, status, __VA_ARGS__), (int)(status))
 #define fp8q_fail_errno(...) (fp8q_fail_errno(__VA_ARGS__), (int)FP8Q_E_IO)
 #define fp8q_fail_nomem(err) (fp8q_fail_nomem(err), (int)FP8Q_E_NOMEM)
+#define fp8q_fail_as(err, why) (fp8q_fail_as(err, why), (int)FP8Q_E_IO)
 #endif
 
 /* Appends to @warnings (NULL allowed).  A warning that cannot be stored is FP8Q_E_NOMEM.  */

@@ -65,19 +65,6 @@ int fp8q_read_file_if_there(const char *path, uint64_t max, char **data_out, siz
     return there ? fp8q_read_file(path, max, data_out, len_out, err) : FP8Q_OK;
 }
 
-/* Closes a file that was just written.  @status is the outcome so far: a close that fails may mean
- * lost data, but an earlier failure is the one to tell.  A file that is not whole is removed.  */
-static int close_written(int *fd, const char *path, int status, struct fp8q_error *err)
-{
-    int closed = fp8q_close(fd, path, status == FP8Q_OK ? err : NULL);
-
-    if (status == FP8Q_OK)
-        status = closed;
-    if (status != FP8Q_OK)
-        unlink(path);
-    return status;
-}
-
 static int write_and_flush(int fd, const char *path, const void *data, size_t len,
                            struct fp8q_error *err)
 {
@@ -90,5 +77,11 @@ int fp8q_write_file(const char *path, const void *data, size_t len, struct fp8q_
     int fd;
 
     FP8Q_TRY(fp8q_create(path, &fd, err));
-    return close_written(&fd, path, write_and_flush(fd, path, data, len, err), err);
+    int status = write_and_flush(fd, path, data, len, err);
+    status = fp8q_close_after(status, &fd, path, err);
+
+    /* A file that is not whole is removed.  */
+    if (status != FP8Q_OK)
+        unlink(path);
+    return status;
 }

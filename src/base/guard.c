@@ -21,31 +21,42 @@ struct fp8q_guarded {
 
 /* ---- where a path lies ----------------------------------------------------------------------- */
 
+/* Cuts the last component off a path; false if there is none.  */
+static bool cut_last(char *path)
+{
+    size_t len = strlen(path);
+    while (len > 1 && path[len - 1] == '/')
+        path[--len] = '\0';
+    if (len == 0 || strcmp(path, ".") == 0 || strcmp(path, "/") == 0)
+        return false;
+
+    char *slash = strrchr(path, '/');
+    if (!slash)
+        strcpy(path, "."); /* what has no slash lies in the directory at hand */
+    else
+        slash[slash == path ? 1 : 0] = '\0';
+    return true;
+}
+
+/* The first directory above @at that is there, without links; @at is used up.  */
+static int find_above(char *at, char **real_out, struct fp8q_error *err)
+{
+    for (;;) {
+        bool has_more = cut_last(at);
+        FP8Q_TRY(fp8q_real_path(at, real_out, err));
+        if (*real_out)
+            return FP8Q_OK;
+        if (!has_more)
+            return fp8q_fail(err, FP8Q_E_IO, "no-directory", "the directory at hand is gone");
+    }
+}
+
 /* The directory that @path lies in, without links, or the nearest one above that is there.  */
 static int real_parent(const char *path, char **real_out, struct fp8q_error *err)
 {
     char *at = strdup(path);
-    int status = FP8Q_OK;
     *real_out = NULL;
-
-    while (at && status == FP8Q_OK && !*real_out) {
-        size_t len = strlen(at);
-        while (len > 1 && at[len - 1] == '/')
-            at[--len] = '\0';
-        char *slash = strrchr(at, '/');
-
-        if (!slash)
-            strcpy(at, len ? "." : ""); /* @path had at least one byte */
-        else
-            slash[slash == at ? 1 : 0] = '\0';
-        status = fp8q_real_path(*at ? at : ".", real_out, err);
-        if (strcmp(at, ".") == 0 || strcmp(at, "/") == 0 || *at == '\0')
-            break;
-    }
-    if (!at || (status == FP8Q_OK && !*real_out))
-        status = at ? fp8q_fail(err, FP8Q_E_IO, "no-directory", "the directory at hand is gone")
-                    : fp8q_fail_nomem(err);
-
+    int status = at ? find_above(at, real_out, err) : fp8q_fail_nomem(err);
     free(at);
     return status;
 }
@@ -173,14 +184,24 @@ int fp8q_guard_check(const struct fp8q_guard_list *guard, const char *path, stru
     return FP8Q_OK;
 }
 
-static int claim(struct fp8q_guard_list *guard, const char *path, const char *parent,
-                 struct fp8q_error *err)
+/* The directory that a new file at @path would be made in.  */
+static int stat_parent(const char *path, struct stat *stat_out, struct fp8q_error *err)
+{
+    bool there;
+    char *parent;
+    FP8Q_TRY(real_parent(path, &parent, err));
+    int status = fp8q_stat(parent, stat_out, &there, err);
+    free(parent);
+    return status;
+}
+
+/* An output is known by its directory and its name there: it may not be there yet.  */
+static int claim(struct fp8q_guard_list *guard, const char *path, struct fp8q_error *err)
 {
     struct fp8q_guarded item = {.path = (char *)(uintptr_t)path,
                                 .name = (char *)(uintptr_t)fp8q_basename(path)};
     struct fp8q_shown a, b;
-    bool there;
-    FP8Q_TRY(fp8q_stat(parent, &item.stat, &there, err));
+    FP8Q_TRY(stat_parent(path, &item.stat, err));
 
     for (size_t i = 0; i < guard->count; i++) {
         const struct fp8q_guarded *g = &guard->items[i];
@@ -196,20 +217,15 @@ int fp8q_guard_claim(struct fp8q_guard_list *guard, const char *path, struct fp8
 {
     struct stat st;
     bool there;
-    char *real = NULL, *parent = NULL;
+    char *real;
     FP8Q_TRY(fp8q_guard_check(guard, path, err));
     FP8Q_TRY(fp8q_stat(path, &st, &there, err));
     if (there && !S_ISREG(st.st_mode))
         return FP8Q_OK; /* a pipe or a terminal takes any number of outputs, one after the other */
 
-    int status = fp8q_real_path(path, &real, err);
-    if (status == FP8Q_OK)
-        status = real_parent(real ? real : path, &parent, err);
-    if (status == FP8Q_OK)
-        status = claim(guard, real ? real : path, parent, err);
-
+    FP8Q_TRY(fp8q_real_path(path, &real, err));
+    int status = claim(guard, real ? real : path, err);
     free(real);
-    free(parent);
     return status;
 }
 

@@ -122,6 +122,15 @@ int fp8q_close(int *fd, const char *path, struct fp8q_error *err)
     return FP8Q_OK;
 }
 
+int fp8q_close_after(int status, int *fd, const char *path, struct fp8q_error *err)
+{
+    if (status != FP8Q_OK) {
+        (void)fp8q_close(fd, path, NULL);
+        return status;
+    }
+    return fp8q_close(fd, path, err);
+}
+
 /* ---- transfer ---------------------------------------------------------------------------- */
 
 int fp8q_pread(int fd, void *buf, size_t len, uint64_t offset, const char *path,

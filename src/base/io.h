@@ -34,6 +34,9 @@ bool fp8q_read_line(const char *path, char *buf, size_t cap);
 int fp8q_fsync(int fd, const char *path, struct fp8q_error *err);
 /* Closes and reports a failed close; always sets *@fd to -1.  A *@fd of -1 is fine.  */
 int fp8q_close(int *fd, const char *path, struct fp8q_error *err);
+/* The same for a file that was written; @status is the outcome so far.  A close that fails may mean
+ * lost data, but of two failures the earlier one is told.  */
+int fp8q_close_after(int status, int *fd, const char *path, struct fp8q_error *err);
 /* Reserves @size bytes for a new file; a file system that cannot reserve is no failure.  */
 int fp8q_reserve(int fd, uint64_t size, const char *path, struct fp8q_error *err);
 /* Starts write-back of a range and lets the system drop what was read; hints, never a failure.  */

@@ -137,23 +137,29 @@ static int check_file(const struct target *t, const char *path, struct fp8q_erro
                  : FP8Q_OK;
 }
 
-int fp8q_output_check(const char *path, struct fp8q_guard_list *guard, struct fp8q_error *err)
+/* The path of @t is to be freed in every case.  */
+static int check_target(const char *path, struct target *t, struct fp8q_guard_list *guard,
+                        struct fp8q_error *err)
 {
     struct fp8q_shown shown;
-    struct target t;
-    int status = find_target(path, &t, err);
-    if (status != FP8Q_OK)
-        goto out;
+    FP8Q_TRY(find_target(path, t, err));
 
-    if (t.place == PLACE_FILE)
-        status = check_file(&t, path, err);
-    else if (t.place == PLACE_INTO && access(t.path, W_OK) != 0)
-        status = fp8q_fail_errno(err, errno, "cannot write %s", fp8q_show(&shown, path));
-    else if (t.place == PLACE_OPEN && fcntl(t.fd, F_GETFD) < 0)
-        status = fp8q_fail_errno(err, errno, "cannot write %s", fp8q_show(&shown, path));
-    if (status == FP8Q_OK && guard && t.place == PLACE_FILE)
-        status = fp8q_guard_claim(guard, t.path, err);
-out:
+    if (t->place == PLACE_FILE) {
+        FP8Q_TRY(check_file(t, path, err));
+        return guard ? fp8q_guard_claim(guard, t->path, err) : FP8Q_OK;
+    }
+
+    /* Nothing is replaced there, so whether it can be written is all that counts.  */
+    bool writable =
+        t->place == PLACE_INTO ? access(t->path, W_OK) == 0 : fcntl(t->fd, F_GETFD) >= 0;
+    return writable ? FP8Q_OK
+                    : fp8q_fail_errno(err, errno, "cannot write %s", fp8q_show(&shown, path));
+}
+
+int fp8q_output_check(const char *path, struct fp8q_guard_list *guard, struct fp8q_error *err)
+{
+    struct target t;
+    int status = check_target(path, &t, guard, err);
     free(t.path);
     return status;
 }
@@ -257,20 +263,25 @@ static void keep_attributes(const struct fp8q_output *out)
     (void)fchmod(out->fd, out->mode);
 }
 
+static int write_in_place(struct fp8q_output *out, int why, const void *data, size_t len,
+                          struct fp8q_error *err)
+{
+    FP8Q_TRY(open_in_place(out, why, err));
+    return fp8q_output_add(out, data, len, err);
+}
+
 /* Puts the bytes of the new file into the old one, which cannot be renamed over.  */
 static int copy_in_place(struct fp8q_output *out, int why, struct fp8q_error *err)
 {
     char *data;
     size_t len;
     FP8Q_TRY(fp8q_read_file(out->fresh, SIZE_MAX / 2, &data, &len, err));
-    int status = open_in_place(out, why, err);
-    if (status == FP8Q_OK)
-        status = fp8q_output_add(out, data, len, err);
-    int closed = fp8q_close(&out->fd, out->path, status == FP8Q_OK ? err : NULL);
+    int status = write_in_place(out, why, data, len, err);
     free(data);
-    if (status == FP8Q_OK && closed == FP8Q_OK)
-        (void)fp8q_unlink(out->fresh, NULL);
-    return status == FP8Q_OK ? closed : status;
+    FP8Q_TRY(fp8q_close_after(status, &out->fd, out->path, err));
+
+    (void)fp8q_unlink(out->fresh, NULL);
+    return FP8Q_OK;
 }
 
 static int finish(struct fp8q_output *out, struct fp8q_error *err)
@@ -315,14 +326,20 @@ void fp8q_output_abandon(struct fp8q_output *out)
     *out = (struct fp8q_output){.fd = -1};
 }
 
+static int open_and_add(const char *path, struct fp8q_output *out, const void *data, size_t len,
+                        struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_output_open(path, out, err));
+    return fp8q_output_add(out, data, len, err);
+}
+
 int fp8q_output_write(const char *path, const void *data, size_t len, struct fp8q_error *err)
 {
     struct fp8q_output out;
-    int status = fp8q_output_open(path, &out, err);
-    if (status == FP8Q_OK)
-        status = fp8q_output_add(&out, data, len, err);
-    if (status == FP8Q_OK)
-        return fp8q_output_commit(&out, err);
-    fp8q_output_abandon(&out);
-    return status;
+    int status = open_and_add(path, &out, data, len, err);
+    if (status != FP8Q_OK) {
+        fp8q_output_abandon(&out);
+        return status;
+    }
+    return fp8q_output_commit(&out, err);
 }

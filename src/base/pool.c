@@ -30,6 +30,25 @@ struct worker {
     unsigned index;
 };
 
+static int run_task(const struct pool *pool, unsigned worker, uint64_t task, struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_watch_check(pool->watch, err));
+    return pool->run(pool->ctx, worker, task, err);
+}
+
+/* Of several failures the lowest task's is told: every lower one was taken before, and is heard.  */
+static void note_failure(struct pool *pool, uint64_t task, int status,
+                         const struct fp8q_error *error)
+{
+    pthread_mutex_lock(&pool->lock);
+    if (task < pool->limit) {
+        pool->limit = task;
+        pool->status = status;
+        pool->error = *error;
+    }
+    pthread_mutex_unlock(&pool->lock);
+}
+
 static __attribute__((noinline)) void take_tasks(struct worker *self)
 {
     struct pool *pool = self->pool;
@@ -43,19 +62,9 @@ static __attribute__((noinline)) void take_tasks(struct worker *self)
             return;
 
         struct fp8q_error error = {0};
-        int status = fp8q_watch_check(pool->watch, &error);
-        if (status == FP8Q_OK)
-            status = pool->run(pool->ctx, self->index, task, &error);
-        if (status == FP8Q_OK)
-            continue;
-
-        pthread_mutex_lock(&pool->lock);
-        if (task < pool->limit) { /* every lower task has been taken already and will be heard */
-            pool->limit = task;
-            pool->status = status;
-            pool->error = error;
-        }
-        pthread_mutex_unlock(&pool->lock);
+        int status = run_task(pool, self->index, task, &error);
+        if (status != FP8Q_OK)
+            note_failure(pool, task, status, &error);
     }
 }
 
