@@ -7,9 +7,11 @@
 #include <stdlib.h>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/fingerprint.h"
 #include "cli/format.h"
 #include "cli/options.h"
 #include "commands/commands.h"
+#include "gate/evidence.h"
 #include "measure/compare.h"
 #include "select/select.h"
 
@@ -81,6 +83,19 @@ static void json_rows(struct fp8q_jsonw *w, const struct fp8q_compare_sums *s)
         fp8q_jsonw_close(w, '}');
     }
     fp8q_jsonw_close(w, ']');
+}
+
+/* Of which weights the figures are, where the whole was read anyway.  */
+static int subject_json(struct cli *cli, const struct fp8q_ckpt *ckpt, bool whole)
+{
+    struct fp8q_evidence subject = {.source = {.known = whole}};
+    if (whole)
+        FP8Q_TRY(fp8q_fingerprint(ckpt, (unsigned)cli->threads, &cli->watch, &subject.source.crc32,
+                                  &cli->error));
+
+    fp8q_jsonw_string(&cli->json, "source", ckpt->path);
+    fp8q_evidence_write_subject(&cli->json, &subject);
+    return FP8Q_OK;
 }
 
 static void report(struct cli *cli, const struct fp8q_compare *result, enum style style)
@@ -166,6 +181,8 @@ static int run_compare(struct cli *cli, const char *path, const struct cli_list 
     /* Needed by is_chosen() up to here.  */
     if (chosen)
         fp8q_selection_reset(&choice.selection);
+    if (status == FP8Q_OK && cli->as_json)
+        status = subject_json(cli, ckpt, names->count == 0);
 
     cli_progress_clear();
     if (status == FP8Q_OK)

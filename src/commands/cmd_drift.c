@@ -10,6 +10,8 @@
 #include "commands/commands.h"
 #include "measure/drift.h"
 #include "checkpoint/fingerprint.h"
+#include "gate/evidence.h"
+#include "plan/manifest.h"
 
 struct args {
     struct fp8q_drift_limits limits;
@@ -65,6 +67,18 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
         100 * args->limits.sites);
 }
 
+/* Of which weights the statistics are; both files are of the same.  */
+static void subject_json(struct cli *cli, const char *const *paths, const struct state *s)
+{
+    struct fp8q_evidence subject = {0};
+    subject.source.known =
+        fp8q_parse_crc(s->old_calib.meta.source_fingerprint, &subject.source.crc32);
+
+    fp8q_jsonw_string(&cli->json, "old", paths[0]);
+    fp8q_jsonw_string(&cli->json, "new", paths[1]);
+    fp8q_evidence_write_subject(&cli->json, &subject);
+}
+
 static int run(struct cli *cli, const char *const *paths, const struct args *args, struct state *s)
 {
     struct fp8q_error *err = &cli->error;
@@ -89,6 +103,7 @@ static int run(struct cli *cli, const char *const *paths, const struct args *arg
 
     cli_progress_clear();
     print_result(cli, args, &s->drift);
+    subject_json(cli, paths, s);
     fp8q_drift_json(&s->drift, &args->limits, &cli->json);
 
     /* The figures were printed first: whoever gets status 5 wants to know why.  */

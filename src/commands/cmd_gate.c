@@ -155,6 +155,18 @@ static void free_inputs(struct gate_inputs *in)
 
 /* ---- reporting ----------------------------------------------------------------------------- */
 
+/* What was judged: a verdict that is kept for a report says of which bytes it is.  */
+static void subject_json(struct cli *cli, const struct gate_args *args,
+                         const struct gate_inputs *in)
+{
+    const struct fp8q_gate_facts *facts = &in->findings.facts;
+    const struct fp8q_evidence subject = {
+        .source = facts->source, .output = facts->output, .config = facts->config};
+
+    fp8q_jsonw_string(&cli->json, "output", args->paths.output);
+    fp8q_evidence_write_subject(&cli->json, &subject);
+}
+
 static void report_json(struct cli *cli, const struct fp8q_gate *gate)
 {
     struct fp8q_jsonw *w = &cli->json;
@@ -344,6 +356,7 @@ static int judge(struct cli *cli, const struct gate_args *args, const struct gat
     FP8Q_TRY(fp8q_gate(&request, &gate, &cli->error));
 
     /* Reported whatever the verdict is; only then does it become the status.  */
+    subject_json(cli, args, in);
     report_json(cli, &gate);
     report_text(cli, &gate);
 

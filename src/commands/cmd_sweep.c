@@ -8,7 +8,9 @@
 
 #include "cli/format.h"
 #include "commands/commands.h"
+#include "checkpoint/fingerprint.h"
 #include "cli/evalinputs.h"
+#include "gate/evidence.h"
 #include "measure/sweep.h"
 
 struct args {
@@ -24,6 +26,7 @@ struct state {
     struct fp8q_ckpt *ckpt;
     struct fp8q_model model;
     struct fp8q_inputs inputs;
+    uint32_t fingerprint; /* of the source */
     struct fp8q_sweep sweep;
 };
 
@@ -107,6 +110,16 @@ static int write_ignore(struct cli *cli, const struct args *args, const struct s
     return status;
 }
 
+/* Of which weights and inputs the figures are.  */
+static void subject_json(struct cli *cli, const struct state *s)
+{
+    const struct fp8q_evidence subject = {.source = {true, s->fingerprint},
+                                          .inputs = {true, s->inputs.fingerprint}};
+
+    fp8q_jsonw_string(&cli->json, "source", s->ckpt->path);
+    fp8q_evidence_write_subject(&cli->json, &subject);
+}
+
 static int run(struct cli *cli, const char *path, const struct args *args, struct state *s)
 {
     struct fp8q_error *err = &cli->error;
@@ -125,10 +138,12 @@ static int run(struct cli *cli, const char *path, const struct args *args, struc
     FP8Q_TRY(fp8q_ckpt_open(path, &s->ckpt, &cli->warnings, err));
     FP8Q_TRY(fp8q_model_open(s->ckpt, &s->model, err));
     FP8Q_TRY(cli_inputs_open(cli, &args->inputs, s->ckpt, &s->inputs));
+    FP8Q_TRY(fp8q_fingerprint(s->ckpt, options.n_threads, &cli->watch, &s->fingerprint, err));
     FP8Q_TRY(fp8q_sweep_run(&s->model, &s->inputs, &options, &s->sweep, err));
 
     cli_progress_clear();
     print_result(cli, args, &s->sweep);
+    subject_json(cli, s);
     fp8q_sweep_json(&s->sweep, &s->model, &cli->json);
 
     if (args->ignore_file)

@@ -35,7 +35,7 @@ struct run {
     /* over all scored tokens */
     struct fp8q_token_score *scores[MAX_BRANCHES];
     uint32_t *sample;
-    uint8_t *modality;
+    uint8_t *modality, *position; /* position: of which range */
     bool *has_target;
     size_t n_scored, done_scored;
     double *layer_diff, *layer_ref;     /* sums of squares */
@@ -118,10 +118,12 @@ static int allocate(struct run *r, const struct fp8q_model *m, struct fp8q_error
 
     r->sample = fp8q_array(r->n_scored, sizeof(*r->sample));
     r->modality = fp8q_array(r->n_scored, 1);
+    r->position = fp8q_array(r->n_scored, 1);
     r->has_target = fp8q_array(r->n_scored, sizeof(*r->has_target));
     r->layer_diff = fp8q_array(m->n_layers, sizeof(double));
     r->layer_ref = fp8q_array(m->n_layers, sizeof(double));
-    ok = ok && r->sample && r->modality && r->has_target && r->layer_diff && r->layer_ref;
+    ok = ok && r->sample && r->modality && r->position && r->has_target && r->layer_diff &&
+         r->layer_ref;
     return ok ? FP8Q_OK : fp8q_fail_nomem(err);
 }
 
@@ -154,6 +156,7 @@ static void tear_down(struct run *r)
     free(r->requant);
     free(r->sample);
     free(r->modality);
+    free(r->position);
     free(r->has_target);
     free(r->layer_diff);
     free(r->layer_ref);
@@ -177,6 +180,16 @@ static void add_layer_error(struct run *r, const struct fp8q_group *g, uint32_t 
     }
 }
 
+/* Of which range of FP8Q_EVAL_POSITIONS a place in a sample is.  */
+static uint8_t position_range(size_t t)
+{
+    uint8_t range = 0;
+
+    for (t /= FP8Q_EVAL_FIRST_POSITIONS; t && range < FP8Q_EVAL_POSITIONS - 1; t /= 2)
+        range++;
+    return range;
+}
+
 /* Moves the hidden states of scored positions to the front and notes what they are.  */
 static size_t gather(struct run *r, const struct fp8q_group *g, size_t first_sample,
                      int64_t *targets)
@@ -194,6 +207,7 @@ static size_t gather(struct run *r, const struct fp8q_group *g, size_t first_sam
             targets[n] = fp8q_sample_target(s, t);
             r->sample[at] = (uint32_t)(first_sample + i);
             r->modality[at] = s->modality ? s->modality[t] : 0;
+            r->position[at] = position_range(t);
             r->has_target[at] = targets[n] >= 0;
 
             /* Never backwards: row n of a group stands at or before its token.  */
@@ -308,6 +322,7 @@ static void add_means(const struct run *r, struct fp8q_eval *e)
         const struct fp8q_token_score *source = &r->scores[0][i], *output = &r->scores[1][i];
         add_to_mean(&e->samples[r->sample[i]], source, output, r->has_target[i]);
         add_to_mean(&e->modality[r->modality[i]], source, output, r->has_target[i]);
+        add_to_mean(&e->position[r->position[i]], source, output, r->has_target[i]);
         e->by_modality |= r->modality[i] != 0;
     }
 
@@ -315,6 +330,8 @@ static void add_means(const struct run *r, struct fp8q_eval *e)
         divide_mean(&e->samples[i]);
     for (size_t i = 0; i < FP8Q_MODALITIES; i++)
         divide_mean(&e->modality[i]);
+    for (size_t i = 0; i < FP8Q_EVAL_POSITIONS; i++)
+        divide_mean(&e->position[i]);
 }
 
 static int collect(const struct run *r, struct fp8q_eval *e, struct fp8q_error *err)
@@ -371,7 +388,9 @@ static void figures_json(const struct fp8q_eval_figures *f, struct fp8q_jsonw *w
     fp8q_jsonw_number(w, "se", f->kld_se);
     fp8q_jsonw_number(w, "se_by_token", f->kld_se_by_token);
     fp8q_jsonw_number(w, "median", f->kld_median);
+    fp8q_jsonw_number(w, "p95", f->kld_p95);
     fp8q_jsonw_number(w, "p99", f->kld_p99);
+    fp8q_jsonw_number(w, "p999", f->kld_p999);
     fp8q_jsonw_number(w, "max", f->kld_max);
     fp8q_jsonw_close(w, '}');
 
@@ -429,6 +448,13 @@ void fp8q_eval_json(const struct fp8q_eval *eval, struct fp8q_jsonw *w)
                 sample_json(&eval->modality[i], "modality", i, w);
         fp8q_jsonw_close(w, ']');
     }
+
+    fp8q_jsonw_open(w, "positions", '[');
+    for (size_t i = 0; i < FP8Q_EVAL_POSITIONS; i++)
+        if (eval->position[i].tokens > 0)
+            sample_json(&eval->position[i], "from", i ? FP8Q_EVAL_FIRST_POSITIONS << (i - 1) : 0,
+                        w);
+    fp8q_jsonw_close(w, ']');
 
     fp8q_jsonw_open(w, "layer_error", '[');
     for (uint32_t i = 0; i < eval->n_layers; i++)

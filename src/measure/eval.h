@@ -45,12 +45,17 @@ struct fp8q_eval_sample {
     double kld, top1, nll_source, nll_output; /* means */
 };
 
+/* Positions are taken together from one power of two to the next: 0 to 15, 16 to 31, ...; the last
+ * has all that are further in.  */
+enum { FP8Q_EVAL_POSITIONS = 16, FP8Q_EVAL_FIRST_POSITIONS = 16 };
+
 struct fp8q_eval {
     struct fp8q_eval_figures rows[FP8Q_EVAL_N_ROWS];
     struct fp8q_eval_sample *samples; /* of FP8Q_EVAL_OUTPUT; owned */
     size_t n_samples;
     struct fp8q_eval_sample
         modality[FP8Q_MODALITIES]; /* same, by the modality of the predicting token */
+    struct fp8q_eval_sample position[FP8Q_EVAL_POSITIONS]; /* same, by its place in the sample */
     double *layer_error; /* per layer: rms(output - source) / rms(source) of the hidden state after
                             it; owned */
     uint32_t n_layers;

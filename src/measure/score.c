@@ -94,7 +94,9 @@ static void kld_figures(double *klds, size_t n, struct fp8q_eval_figures *f)
     /* The mean is done: from here on the order of tokens is of no use.  */
     qsort(klds, n, sizeof(*klds), compare_doubles);
     f->kld_median = quantile(klds, n, 0.5);
+    f->kld_p95 = quantile(klds, n, 0.95);
     f->kld_p99 = quantile(klds, n, 0.99);
+    f->kld_p999 = quantile(klds, n, 0.999);
     f->kld_max = klds[n - 1];
 }
 

@@ -11,7 +11,7 @@ struct fp8q_eval_figures {
     uint64_t tokens;                     /* scored positions */
     double kld, kld_se, kld_se_by_token; /* mean and its standard error with samples (tokens) as
                                             units; NaN if fewer than 2 */
-    double kld_median, kld_p99, kld_max;
+    double kld_median, kld_p95, kld_p99, kld_p999, kld_max;
     double top1, top1_se; /* share of positions with the same first choice; error by sample */
     uint64_t flips;       /* first choice changed where the source's led by more than 1 nat */
     uint64_t nll_tokens;  /* scored positions with a target */

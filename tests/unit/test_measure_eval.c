@@ -286,6 +286,58 @@ static void modalities_and_samples_add_up(void **state)
     close_pair(&p);
 }
 
+/* Ranges of positions double, and together they are the whole too.  */
+static void positions_add_up(void **state)
+{
+    (void)state;
+    struct pair p;
+    struct fp8q_eval e;
+    open_pair(&p, "qwen3", NULL, "text.inputs.safetensors", FP8Q_SCALE_F32);
+    run_pair(&p, FP8Q_ACTS_SERVED, &e);
+
+    uint64_t expected[FP8Q_EVAL_POSITIONS] = {0}, tokens = 0;
+    double kld = 0;
+    for (size_t i = 0; i < p.inputs.n_samples; i++)
+        for (size_t t = 0; t < p.inputs.samples[i].n_tokens; t++)
+            if (fp8q_sample_scored(&p.inputs.samples[i], t))
+                expected[(t >= 16) + (t >= 32) + (t >= 64) + (t >= 128)]++;
+    assert_true(expected[1] > 0);
+
+    for (size_t i = 0; i < FP8Q_EVAL_POSITIONS; i++) {
+        assert_int_equal(e.position[i].tokens, expected[i]);
+        tokens += expected[i];
+        kld += expected[i] ? e.position[i].kld * (double)expected[i] : 0;
+    }
+
+    assert_int_equal(tokens, e.rows[FP8Q_EVAL_OUTPUT].tokens);
+    assert_true(fabs(kld / (double)tokens - e.rows[FP8Q_EVAL_OUTPUT].kld) <= 1e-12);
+    fp8q_eval_reset(&e);
+    close_pair(&p);
+}
+
+/* Squares of 0 to 40 in no order; quantiles as numpy.quantile gives them.  */
+static void quantiles_are_those_of_numpy(void **state)
+{
+    (void)state;
+    enum { N = 41 };
+    struct fp8q_token_score source[N] = {{0}}, output[N] = {{0}};
+    uint32_t sample[N] = {0};
+    bool has_target[N] = {false};
+    struct fp8q_eval_figures f;
+
+    for (size_t i = 0; i < N; i++)
+        output[i].kld = (double)((i * 7 % N) * (i * 7 % N));
+    const struct fp8q_scores scores = {source, output, sample, has_target, N, 1};
+    struct fp8q_error err = {0};
+    assert_ok(fp8q_scores_figures(&scores, &f, &err), &err);
+
+    assert_true(f.kld_median == 400);
+    assert_true(fabs(f.kld_p95 - 1444) <= 1e-9);
+    assert_true(fabs(f.kld_p99 - 1568.4) <= 1e-9);
+    assert_true(fabs(f.kld_p999 - 1596.84) <= 1e-9);
+    assert_true(f.kld_max == 1600);
+}
+
 static void what_does_not_fit_is_refused(void **state)
 {
     (void)state;
@@ -346,6 +398,8 @@ int main(void)
         cmocka_unit_test(threads_kernels_and_groups_change_no_bit),
         cmocka_unit_test(equal_checkpoints_differ_in_nothing),
         cmocka_unit_test(modalities_and_samples_add_up),
+        cmocka_unit_test(positions_add_up),
+        cmocka_unit_test(quantiles_are_those_of_numpy),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(activations_that_overflow_are_an_error),
     };
