@@ -13,6 +13,9 @@
 
 enum { CLI_MOST_OPTIONS = 48 };
 
+struct cli_option;
+struct cli_syntax;
+
 /* State of one run; @json collects the members of the one JSON object that --json prints.  */
 struct cli {
     const char *command;
@@ -25,6 +28,10 @@ struct cli {
     const char *kernel; /* NULL: the best; after cli_parse() one that is usable */
     const char *given[CLI_MOST_OPTIONS]; /* names of the options that were given */
     size_t n_given;
+
+    /* Not NULL: the line is unfinished, and this answers what may stand at its end.  */
+    void (*complete)(struct cli *cli, const struct cli_syntax *syntax,
+                     const struct cli_option *common);
 
     struct fp8q_warnings warnings;
     size_t warnings_shown;

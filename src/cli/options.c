@@ -237,8 +237,8 @@ struct parser {
     int n_operands;
 };
 
-static const struct cli_option *find_option(const struct cli_option *options, const char *name,
-                                            size_t len, char letter)
+static const struct cli_option *find_in(const struct cli_option *options, const char *name,
+                                        size_t len, char letter)
 {
     for (const struct cli_option *o = options; o && o->name; o++)
         if (letter ? o->letter == letter
@@ -247,12 +247,34 @@ static const struct cli_option *find_option(const struct cli_option *options, co
     return NULL;
 }
 
-static int fail_unknown(const struct parser *p, const char *arg, size_t len)
+const struct cli_option *cli_find_option(const struct cli_option *own,
+                                         const struct cli_option *common, const char *arg,
+                                         const char **value_out)
+{
+    bool is_long = arg[1] == '-';
+    const char *name = arg + 1 + is_long;
+    size_t len = is_long ? strcspn(name, "=") : 1;
+    char letter = is_long ? '\0' : name[0];
+
+    /* Behind the "=" of a long name, or right behind a letter.  */
+    *value_out = name[len] ? name + len + is_long : NULL;
+
+    /* Its own options first: a command may give a common name a meaning of its own.  */
+    const struct cli_option *o = find_in(own, name, len, letter);
+    if (!o)
+        o = find_in(common, name, len, letter);
+
+    /* Letters are not bundled: -tN is -t with a value, and a flag has none.  */
+    return o && !is_long && o->kind == CLI_FLAG && *value_out ? NULL : o;
+}
+
+static int fail_unknown(const struct parser *p, const char *arg)
 {
     struct cli_suggestion near = {0};
     struct cli_hint hint;
     struct fp8q_shown shown;
     char name[CLI_MOST_OPTIONS];
+    size_t len = strlen(arg) > 2 ? strcspn(arg + 2, "=") : 0;
 
     /* A single letter is too little to guess from.  */
     if (arg[1] == '-' && len < sizeof(name)) {
@@ -270,7 +292,7 @@ static int fail_unknown(const struct parser *p, const char *arg, size_t len)
                      fp8q_show(&shown, arg), cli_suggest_hint(&near, "--", &hint), p->cli->command);
 }
 
-static void note_given(struct cli *cli, const char *name)
+void cli_note_given(struct cli *cli, const char *name)
 {
     if (!cli_given(cli, name) && cli->n_given < CLI_MOST_OPTIONS)
         cli->given[cli->n_given++] = name;
@@ -280,36 +302,18 @@ static void note_given(struct cli *cli, const char *name)
 static int take_option(struct parser *p, int *i)
 {
     struct cli *cli = p->cli;
-    const char *arg = cli->argv[*i];
-    bool is_long = arg[1] == '-';
-    const char *name = arg + 1 + is_long, *value = NULL;
-    const char *equals = is_long ? strchr(name, '=') : NULL;
-    size_t len = equals ? (size_t)(equals - name) : strlen(name);
-
-    /* Its own options first: a command may give a common name a meaning of its own.  */
-    const struct cli_option *o =
-        find_option(p->syntax->options, name, len, is_long ? '\0' : name[0]);
+    const char *arg = cli->argv[*i], *value;
+    const struct cli_option *o = cli_find_option(p->syntax->options, p->common, arg, &value);
     if (!o)
-        o = find_option(p->common, name, len, is_long ? '\0' : name[0]);
+        return fail_unknown(p, arg);
 
-    /* Letters are not bundled: -tN is -t with a value, and a flag has none.  */
-    if (!o || (!is_long && o->kind == CLI_FLAG && name[1]))
-        return fail_unknown(p, arg, len);
+    cli_note_given(cli, o->name);
 
-    note_given(cli, o->name);
-
-    if (o->kind == CLI_FLAG && equals)
+    if (o->kind == CLI_FLAG && value)
         return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage", "--%s takes no value", o->name);
-    if (o->kind != CLI_FLAG) {
-        /* --name=value, -nVALUE, or the next word, whatever that looks like.  */
-        if (equals)
-            value = equals + 1;
-        else if (!is_long && name[1])
-            value = name + 1;
-        else
-            value = cli->argv[++*i];
-
-        /* argv ends in NULL: there was no next word.  */
+    if (o->kind != CLI_FLAG && !value) {
+        /* The next word, whatever that looks like; argv ends in NULL.  */
+        value = cli->argv[++*i];
         if (!value)
             return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage", "--%s needs a value (%s)", o->name,
                              o->value);
@@ -464,6 +468,13 @@ bool cli_parse(struct cli *cli, const struct cli_syntax *syntax, const char **op
         {"help", 'h', CLI_FLAG, &cli->help, NULL, "print this text"},
         {.name = NULL}};
     struct parser p = {.cli = cli, .syntax = syntax, .common = common, .operands = operands};
+
+    if (cli->complete) {
+        cli->complete(cli, syntax, common);
+        cli->as_json = false;
+        *exit_out = cli_end(cli, FP8Q_OK);
+        return false;
+    }
 
     int status = take_words(&p);
 

@@ -63,6 +63,15 @@ bool cli_parse(struct cli *cli, const struct cli_syntax *syntax, const char **op
 /* Whether the option was given.  */
 bool cli_given(const struct cli *cli, const char *name);
 
+/* Notes that it was.  */
+void cli_note_given(struct cli *cli, const char *name);
+
+/* The option that the word @arg ("--name", "--name=value", "-n", "-nVALUE") calls, and the value in
+ * it or NULL.  NULL if there is none.  */
+const struct cli_option *cli_find_option(const struct cli_option *own,
+                                         const struct cli_option *common, const char *arg,
+                                         const char **value_out);
+
 /* Adds @item to a list.  FP8Q_E_NOMEM.  */
 int cli_list_add(struct cli_list *list, const char *item, struct fp8q_error *err);
 

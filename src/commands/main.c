@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/complete.h"
 #include "cli/suggest.h"
 
 /* The first signal asks the library to stop, so that it removes what it began; the program then
@@ -131,6 +132,29 @@ static int run_command(struct cli *cli, const struct cli_command *command)
     return code;
 }
 
+/* `fp8q __complete WORD...`: what may stand in place of the last WORD, for the completions of shells
+ * (tools/package/completions).  Not in the help: nobody types it.  */
+static int complete_line(int argc, char **argv)
+{
+    struct cli cli;
+    const struct cli_command *command = argc > 1 ? find_command(argv[0]) : NULL;
+
+    if (argc == 1 || (argc == 2 && strcmp(argv[0], "help") == 0))
+        for (size_t i = 0; cli_commands[i].name; i++)
+            cli_complete_word("", cli_commands[i].name, argv[argc - 1], cli_commands[i].summary);
+
+    if (argc == 1) {
+        cli_complete_word("--", "help", argv[0], "list the commands");
+        cli_complete_word("--", "version", argv[0], "print the version");
+    }
+    if (!command)
+        return flushed();
+
+    cli_begin(&cli, argc, argv, &stop);
+    cli.complete = cli_complete;
+    return command->run(&cli);
+}
+
 static bool is_help(const char *word)
 {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
@@ -153,6 +177,9 @@ int main(int argc, char **argv)
         printf("fp8q %s\n", fp8q_version());
         return flushed();
     }
+
+    if (strcmp(argv[1], "__complete") == 0)
+        return complete_line(argc - 2, argv + 2);
 
     /* `help` with a word behind it asks for the help of that command.  */
     if (is_help(argv[1]) && (argc == 2 || argv[1][0] == '-'))
