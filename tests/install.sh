@@ -3,7 +3,7 @@
 #
 #     install.sh CMAKE BUILD_TREE SOURCE_TREE QWEN3_CHECKPOINT
 #
-# Also: the shared library exports the names of fp8q.h and no others.
+# Also: the shared library exports the names of fp8q.h and no others; man pages and completions are there.
 set -eu
 cmake=$1 build=$2 source=$3 checkpoint=$4
 work=$(mktemp -d "${TMPDIR:-/tmp}/fp8q-install-XXXXXX")
@@ -54,6 +54,14 @@ run_example "$work/static"
 "$cmake" --build "$work/project" >"$work/log"
 run_example "$work/project/quantize"
 run_example "$work/project/quantize_static"
+
+# A man page and a completion for whoever looks for one.
+for command in '' $("$prefix/bin/fp8q" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/-\1/p'); do
+    test -s "$prefix/share/man/man1/fp8q$command.1"
+done
+bash -c 'source "$1" && complete -p fp8q' - "$prefix/share/bash-completion/completions/fp8q" >"$work/log"
+test -s "$prefix/share/zsh/site-functions/_fp8q"
+test -s "$prefix/share/fish/vendor_completions.d/fp8q.fish"
 
 # Exported names: those of the header.
 sed 's/static inline//' "$prefix/include/fp8q.h" | cc -E -P -x c -I"$prefix/include" - |

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Every option of every --help stands in the man page, in the section of its command (or where the
-# common ones and those of the inputs stand), and the reverse.
+# common ones and those of the inputs stand), and the reverse; and both list the same commands.
 #
 #     options.sh FP8Q FP8Q.1
 set -eu
@@ -24,6 +24,14 @@ sed -n 's/^inputs of eval, calibrate and sweep //p' "$work/man" | sort -u >"$wor
 
 commands=$("$fp8q" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
 [ -n "$commands" ]
+
+# COMMANDS says of each what --help says of it.
+"$fp8q" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\)  *\(.*\)/\1 \2/p' >"$work/commands"
+awk '/^\.SH/ { inside = ($0 == ".SH COMMANDS"); rest = 0 }
+    inside && rest == 1 { name = $3; sub("\".*", "", name) }
+    inside && rest == 2 { print name " " $0 }
+    { rest = $0 == ".TP" ? 1 : rest ? rest + 1 : 0 }' "$man" | diff "$work/commands" - || failed=1
+
 for command in $commands; do
     "$fp8q" "$command" --help | sed -n '/^Options:/,$p' | grep -oE '^ +(-[a-z], )?--[a-z0-9-]+' |
         sed 's/.*--/--/' | sort -u >"$work/help"

@@ -47,7 +47,7 @@ for part in "$@"; do
         run_tests O0 -R 'kernel|cli_'
         ;;
     release)
-        build release -DFP8Q_PYTHON_TESTS=ON
+        build release -DFP8Q_PYTHON_TESTS=ON -DFP8Q_SHELL_TESTS=ON
         run_tests release
         rm -rf build/prefix
         cmake --install build/release --prefix build/prefix >/dev/null
