@@ -307,7 +307,8 @@ struct fp8q_plan_info {
     const char *const *exclusions; /* modules left unquantized, as config.json names them */
     size_t n_exclusions;
     const char *default_destination; /* "SRC-FP8" or so */
-    unsigned n_parts; /* opened by fp8q_conversion_open_parts(): of how many; else 0 */
+    unsigned n_parts;          /* opened by fp8q_conversion_open_parts(): of how many; else 0 */
+    uint64_t bytes_read_twice; /* of the source: one scale for a tensor is measured first */
 };
 const struct fp8q_plan_info *fp8q_conversion_plan(const struct fp8q_conversion *conversion);
 
@@ -522,8 +523,9 @@ int fp8q_matrix_scales(const struct fp8q_matrix *matrix, uint64_t shape_out[2],
  * @run:    threads, kernel and cancel; NULL means all defaults (set threads to 1 to stay on the
  *          calling thread)
  *
- * The bits are those that a conversion writes: docs/reference/numerics.md.  Takes no memory beyond the
- * caller's buffers but about 2 KiB of stack and a few words for each thread.
+ * The bits are those that a conversion writes: docs/reference/numerics.md.  (With one scale per tensor
+ * a conversion gives q/k/v, or gate/up, the scale of all: hand them in as one matrix, one below the
+ * other, for the same.)  Takes no memory beyond the caller's buffers but about 2 KiB of stack and a few words for each thread.
  *
  * Return: 0; FP8Q_E_FORMAT "non-finite" with row and column of the first NaN or Inf (@values and
  * @scales are then undefined); FP8Q_E_ARG, FP8Q_E_NOMEM, FP8Q_E_CANCELLED.

@@ -44,6 +44,7 @@ bare-file/model.safetensors
 qwen3.5-moe
 qwen3.5-moe --max-shard-size 100KB
 qwen3-vl-moe --max-shard-size 60KB --scheme FP8_DYNAMIC
+qwen3.5-moe --max-shard-size 60KB --scheme FP8
 qwen3-vl-moe --max-shard-size 150KB --scales inline --format compressed-tensors
 deepseek-v3-fp8 --requantize
 smolvlm-ragged --ragged quantize
@@ -51,15 +52,21 @@ smolvlm-ragged --ragged per-channel
 LIST
 
 # In parts, the last one first: the bytes of one run.
-for source in qwen3.5-moe qwen3-vl-moe; do
+while read -r to source more; do
     for part in 3/3 1/3 2/3; do
-        run "$@" quantize c/$source parts-$source --part $part --max-shard-size 100KB
+        # shellcheck disable=SC2086
+        run "$@" quantize c/$source parts-$to --part $part --max-shard-size 100KB $more
     done
-    run "$@" finish parts-$source
-    run "$@" verify parts-$source --source c/$source
-    run "$@" quantize c/$source whole-$source --max-shard-size 100KB
-    diff -r whole-$source parts-$source >&2
-done
+    run "$@" finish parts-$to
+    run "$@" verify parts-$to --source c/$source
+    # shellcheck disable=SC2086
+    run "$@" quantize c/$source whole-$to --max-shard-size 100KB $more
+    diff -r whole-$to parts-$to >&2
+done <<'LIST'
+qwen3.5-moe qwen3.5-moe
+qwen3-vl-moe qwen3-vl-moe
+tensor qwen3-next --scheme FP8
+LIST
 
 run "$@" dequantize 1 back
 run "$@" dequantize 11 back-stack

@@ -86,7 +86,8 @@ static void describe_plan(struct fp8q_conversion *c)
                                       .exclusions = (const char *const *)p->exclusions,
                                       .n_exclusions = p->n_exclusions,
                                       .default_destination = c->default_destination,
-                                      .n_parts = c->n_parts};
+                                      .n_parts = c->n_parts,
+                                      .bytes_read_twice = p->bytes_read_twice};
 }
 
 int fp8q_conversion_describe(struct fp8q_conversion *c, struct fp8q_error *err)

@@ -118,6 +118,9 @@ void cli_report_plan(struct cli *cli, const struct fp8q_conversion *c)
     cli_print_verbose(cli, "  memory: at most %s, %u thread%s\n",
                       cli_bytes(memory, plan->peak_memory), plan->threads,
                       plan->threads == 1 ? "" : "s");
+    if (plan->bytes_read_twice)
+        cli_print_verbose(cli, "  reads %s twice: one scale speaks of a whole fused group\n",
+                          cli_bytes(memory, plan->bytes_read_twice));
 
     if (!plan->dequantizes)
         print_engines(cli, plan);
@@ -179,6 +182,7 @@ void cli_report_plan_json(struct cli *cli, const struct fp8q_conversion *c, cons
     fp8q_jsonw_string(w, "family", plan->architecture);
     fp8q_jsonw_string(w, "model_type", plan->model_type);
     fp8q_jsonw_uint(w, "peak_memory", plan->peak_memory);
+    fp8q_jsonw_uint(w, "bytes_read_twice", plan->bytes_read_twice);
     fp8q_jsonw_uint(w, "largest_tp", plan->largest_tp);
 
     write_tensors(w, c);

@@ -52,13 +52,13 @@ struct stream {
     const struct fp8q_stream_options *options;
     struct fp8q_files sources;
     struct fp8q_shards outputs;
-    pthread_mutex_t lock; /* guards tensor_amax */
+    pthread_mutex_t lock; /* guards group_amax */
     struct worker *workers;
     unsigned n_workers;
     size_t memory_size; /* of each worker */
     uint64_t *stripes;  /* numbers of the stripes to do */
     uint64_t n_stripes;
-    float *tensor_amax; /* by piece, for per-tensor scales */
+    float *group_amax; /* by piece->group, for per-tensor scales */
     _Atomic uint64_t done_bytes;
     uint64_t total_bytes;
 };
@@ -220,7 +220,7 @@ static int make_stripe(struct stream *s, struct worker *w, struct fp8q_stripe_jo
 
     /* Known since measure_stripe(); one stripe writes it, so that no two write the same word.  */
     if (p->scheme == FP8Q_SCHEME_TENSOR) {
-        job->tensor_scale = fp8q_scale(s->tensor_amax[p - s->plan->pieces], FP8Q_SCALE_F32);
+        job->tensor_scale = fp8q_scale(s->group_amax[p->group], FP8Q_SCALE_F32);
         if (job->stripe == 0)
             job->scales[0] = job->tensor_scale;
     }
@@ -261,30 +261,80 @@ static int write_rest(struct stream *s, struct fp8q_error *err)
     return FP8Q_OK;
 }
 
-/* Per-tensor scales need all of a tensor before its first code.  */
+/* ---- scales per tensor ----------------------------------------------------------------------- */
+
+/* Per-tensor scales need all of a tensor, and all that shares its scale, before the first code.  */
 static int measure_stripe(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
 {
     struct stream *s = ctx;
+    struct worker *w = &s->workers[worker];
     uint64_t number = s->stripes[task];
     const struct fp8q_piece *p = fp8q_plan_piece(s->plan, number);
     float amax;
-
-    if (p->kind != FP8Q_OUT_CODES || p->scheme != FP8Q_SCHEME_TENSOR)
-        return FP8Q_OK;
-
     int src_fd;
-    FP8Q_TRY(acquire(s, p, &src_fd, err));
-    FP8Q_TRY(load_weights(s, &s->workers[worker], p, err));
-    struct fp8q_stripe_job job = make_job(s, &s->workers[worker], p, number, src_fd);
+
+    FP8Q_TRY(fp8q_files_acquire(&s->sources, source_shard(s, p), &src_fd, err));
+    FP8Q_TRY(load_weights(s, w, p, err));
+
+    /* Nothing is written: the piece may belong to a shard that another part makes.  */
+    struct fp8q_stripe_job job = {.plan = s->plan,
+                                  .piece = p,
+                                  .stripe = number - p->first_stripe,
+                                  .kernel = s->options->kernel,
+                                  .src_fd = src_fd,
+                                  .src_path = s->plan->ckpt->shards[source_shard(s, p)].path,
+                                  .dst_fd = -1,
+                                  .weights = w->weights_of == p->source ? &w->weights : NULL,
+                                  .memory = w->memory,
+                                  .memory_size = s->memory_size};
     FP8Q_TRY(fp8q_stripe_amax_only(&job, &amax, err));
 
+    /* The largest of all, in whatever order they come.  */
     pthread_mutex_lock(&s->lock);
-    float *largest = &s->tensor_amax[p - s->plan->pieces];
+    float *largest = &s->group_amax[p->group];
     *largest = amax > *largest ? amax : *largest;
     pthread_mutex_unlock(&s->lock);
 
-    /* The output is not released: this task wrote none of its stripes.  */
     return fp8q_files_release(&s->sources, source_shard(s, p), err);
+}
+
+/* The stripes of all that shares a scale with what this run writes: siblings in shards that are
+ * done, or another part's, are read again rather than waited for.  */
+static void list_measured(struct stream *s, bool *wanted)
+{
+    const struct fp8q_plan *plan = s->plan;
+
+    for (size_t i = 0; i < plan->n_pieces; i++) {
+        const struct fp8q_piece *p = &plan->pieces[i];
+        if (p->group != SIZE_MAX && !s->options->skip[output_shard(s, p)])
+            wanted[p->group] = true;
+    }
+
+    for (size_t i = 0; i < plan->n_pieces; i++) {
+        const struct fp8q_piece *p = &plan->pieces[i];
+        if (p->group == SIZE_MAX || !wanted[p->group])
+            continue;
+        for (uint64_t k = 0; k < p->n_stripes; k++)
+            s->stripes[s->n_stripes++] = p->first_stripe + k;
+        fp8q_files_expect(&s->sources, source_shard(s, p), p->n_stripes);
+    }
+}
+
+static int measure(struct stream *s, struct fp8q_error *err)
+{
+    if (s->plan->n_groups == 0)
+        return FP8Q_OK;
+
+    bool *wanted = fp8q_array(s->plan->n_groups, sizeof(*wanted));
+    if (!wanted)
+        return fp8q_fail_nomem(err);
+    list_measured(s, wanted);
+    free(wanted);
+
+    int status =
+        fp8q_pool_run(s->options->watch, s->n_workers, s->n_stripes, measure_stripe, s, err);
+    s->n_stripes = 0; /* the list begins anew, with what is to be written */
+    return status;
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
@@ -302,9 +352,7 @@ static void list_stripes(struct stream *s)
         for (uint64_t k = 0; k < p->n_stripes; k++)
             s->stripes[s->n_stripes++] = p->first_stripe + k;
 
-        /* A measured tensor is read twice: its source stays open until the second time.  */
-        bool measured = p->kind == FP8Q_OUT_CODES && p->scheme == FP8Q_SCHEME_TENSOR;
-        fp8q_files_expect(&s->sources, source_shard(s, p), p->n_stripes * (measured ? 2 : 1));
+        fp8q_files_expect(&s->sources, source_shard(s, p), p->n_stripes);
 
         s->outputs.files[out].stripes_left += p->n_stripes;
         if (p->n_stripes)
@@ -358,8 +406,8 @@ static int open_stream(struct stream *s, struct fp8q_error *err)
     s->n_workers = thread_limit(plan->threads);
     s->workers = fp8q_array(s->n_workers, sizeof(*s->workers));
     s->stripes = fp8q_array(plan->n_stripes, sizeof(*s->stripes));
-    s->tensor_amax = fp8q_array(plan->n_pieces, sizeof(*s->tensor_amax));
-    if (!s->workers || !s->stripes || !s->tensor_amax)
+    s->group_amax = fp8q_array(plan->n_groups, sizeof(*s->group_amax));
+    if (!s->workers || !s->stripes || !s->group_amax)
         return fp8q_fail_nomem(err);
 
     FP8Q_TRY(give_memory(s, err));
@@ -385,7 +433,7 @@ static void close_stream(struct stream *s)
 
     free(s->workers);
     free(s->stripes);
-    free(s->tensor_amax);
+    free(s->group_amax);
     pthread_mutex_destroy(&s->lock);
 }
 
@@ -393,10 +441,9 @@ static int run(struct stream *s, struct fp8q_error *err)
 {
     const struct fp8q_watch *watch = s->options->watch;
     FP8Q_TRY(open_stream(s, err));
+    FP8Q_TRY(measure(s, err));
     list_stripes(s);
     FP8Q_TRY(fp8q_shards_write_empty(&s->outputs, err));
-    if (s->plan->options.select.scheme == FP8Q_SCHEME_TENSOR)
-        FP8Q_TRY(fp8q_pool_run(watch, s->n_workers, s->n_stripes, measure_stripe, s, err));
     FP8Q_TRY(fp8q_pool_run(watch, s->n_workers, s->n_stripes, run_stripe, s, err));
 
     /* What workers still hold when no task is left, written by this thread alone.  */

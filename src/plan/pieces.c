@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "checkpoint/scales.h"
 #include "format/names.h"
+#include "select/fused.h"
 
 struct builder {
     struct fp8q_plan *plan;
@@ -31,6 +32,7 @@ static int add_tensor(struct builder *b, struct fp8q_out_tensor tensor, size_t *
 static int add_piece(struct builder *b, struct fp8q_piece piece)
 {
     struct fp8q_plan *plan = b->plan;
+    piece.group = SIZE_MAX;
     FP8Q_TRY(fp8q_grow(&plan->pieces, plan->n_pieces, &b->piece_cap, sizeof(piece), b->err));
 
     plan->pieces[plan->n_pieces++] = piece;
@@ -228,6 +230,51 @@ static int add_source(struct builder *b, size_t source)
     return add_quantized(b, source, t->name, t->ndim, t->shape, 0, n_rows);
 }
 
+/* ---- scales that are shared ------------------------------------------------------------------ */
+
+/* Engines load q, k and v, or gate and up, as one matrix, and of one that has a scale per tensor
+ * they requantize all parts to the largest scale.  With one scale for all there is nothing to
+ * requantize.  */
+static int number_groups(struct builder *b, const char **names, size_t *of_piece, size_t *numbers)
+{
+    struct fp8q_plan *plan = b->plan;
+    size_t n = 0;
+
+    for (size_t i = 0; i < plan->n_pieces; i++) {
+        const struct fp8q_piece *p = &plan->pieces[i];
+        if (p->kind != FP8Q_OUT_CODES || p->scheme != FP8Q_SCHEME_TENSOR)
+            continue;
+        of_piece[n] = i;
+        names[n++] = plan->tensors[p->output].name;
+        plan->bytes_read_twice += p->n_stripes * fp8q_plan_stripe_bytes(plan, p);
+    }
+    FP8Q_TRY(fp8q_fused_number(names, n, numbers, b->err));
+
+    for (size_t i = 0; i < n; i++) {
+        plan->pieces[of_piece[i]].group = numbers[i];
+        plan->n_groups = numbers[i] >= plan->n_groups ? numbers[i] + 1 : plan->n_groups;
+    }
+    return FP8Q_OK;
+}
+
+static int share_scales(struct builder *b)
+{
+    if (b->plan->options.dequantize || b->plan->options.select.scheme != FP8Q_SCHEME_TENSOR)
+        return FP8Q_OK;
+
+    size_t n = b->plan->n_pieces;
+    const char **names = fp8q_array(n, sizeof(*names));
+    size_t *of_piece = fp8q_array(n, sizeof(*of_piece)), *numbers = fp8q_array(n, sizeof(*numbers));
+    int status = names && of_piece && numbers ? number_groups(b, names, of_piece, numbers)
+                                              : fp8q_fail_nomem(b->err);
+    free(names);
+    free(of_piece);
+    free(numbers);
+    return status;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
 static int by_place(const void *a, const void *b, void *tensors)
 {
     const struct fp8q_tensor *x = (struct fp8q_tensor *)tensors + *(const size_t *)a;
@@ -256,5 +303,5 @@ int fp8q_plan_pieces(struct fp8q_plan *plan, struct fp8q_error *err)
     for (size_t i = 0; i < ckpt->n_tensors && status == FP8Q_OK; i++)
         status = add_source(b, order[i]);
     free(order);
-    return status;
+    return status == FP8Q_OK ? share_scales(b) : status;
 }

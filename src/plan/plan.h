@@ -62,6 +62,7 @@ struct fp8q_piece {
     uint64_t n_stripes;
     enum fp8q_scheme scheme;
     enum fp8q_kind kind;
+    size_t group; /* FP8Q_SCHEME_TENSOR: pieces of one number share one scale; else SIZE_MAX */
 };
 #define FP8Q_COPY_BYTES ((uint64_t)1 << 20)
 
@@ -84,6 +85,7 @@ struct fp8q_plan {
     size_t sidecar;        /* index in @shards, SIZE_MAX without */
     struct fp8q_piece *pieces;
     size_t n_pieces;
+    size_t n_groups; /* of pieces that share a scale */
     uint64_t n_stripes;
 
     char *index_text;   /* NULL: the output has no index */
@@ -96,6 +98,7 @@ struct fp8q_plan {
 
     struct fp8q_count by_reason[FP8Q_N_REASONS];
     uint64_t source_bytes, output_bytes; /* tensor data */
+    uint64_t bytes_read_twice;           /* of it: a scale for a whole tensor is measured first */
     uint64_t stripe_bytes;               /* working memory of one worker */
     uint64_t peak_memory;                /* estimate, bytes */
     unsigned threads;                    /* what the memory allows */

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/error.h"
+
 enum { FP8Q_MOST_PARTS = 3 };
 
 struct fp8q_fused {
@@ -22,5 +24,13 @@ struct fp8q_fused {
 const struct fp8q_fused *fp8q_fused_of_part(const char *component);
 /* The row whose whole is called @component in checkpoints, or NULL.  */
 const struct fp8q_fused *fp8q_fused_of_whole(const char *component);
+/* The row in which weight @name ("....q_proj.weight") is a part, or NULL; @parent_len_out: the
+ * leading bytes of its name that all parts share.  */
+const struct fp8q_fused *fp8q_fused_of_weight(const char *name, size_t *parent_len_out);
+
+/* Numbers @n weights from 0 on, such that those which engines load as one matrix, and only those,
+ * have the same number.  Depends on the names alone, not on their order.  */
+int fp8q_fused_number(const char *const *names, size_t n, size_t *numbers_out,
+                      struct fp8q_error *err);
 
 #endif

@@ -28,9 +28,8 @@ struct context {
  * the same everywhere.  It matters once --include or --like quantizes one of its siblings.  */
 static bool place_by_name(const char *name, struct fp8q_linear_place *place)
 {
-    char last[64];
     const char *experts = strstr(name, ".experts.");
-    size_t module = fp8q_weight_stem(name), from = module;
+    size_t parent_len;
     if (!fp8q_is_weight_name(name))
         return false;
 
@@ -41,19 +40,11 @@ static bool place_by_name(const char *name, struct fp8q_linear_place *place)
     }
 
     /* Else the last component decides, beside siblings of the same parent.  */
-    while (from > 0 && name[from - 1] != '.')
-        from--;
-
-    /* No part of a fused matrix has so long a name.  */
-    if (module - from >= sizeof(last))
-        return false;
-    memcpy(last, name + from, module - from);
-    last[module - from] = '\0';
-    const struct fp8q_fused *fused = fp8q_fused_of_part(last);
+    const struct fp8q_fused *fused = fp8q_fused_of_weight(name, &parent_len);
     if (!fused)
         return false;
     *place = (struct fp8q_linear_place){
-        .entry = fused->parts[0], .group_len = from, .fused = true, .expert = false};
+        .entry = fused->parts[0], .group_len = parent_len, .fused = true, .expert = false};
     return true;
 }
 

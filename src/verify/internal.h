@@ -61,6 +61,8 @@ struct fp8q_stripe_found {
     double w2, d2;    /* sums of squares, of the signal and of the error */
     uint32_t crc;     /* of its bytes in the source ... */
     uint64_t n_bytes; /* ... which are so many; 0 if they were not read in one piece */
+    float amax;       /* of its values, where one scale speaks of the tensor ... */
+    float scale;      /* ... which is stored as this */
 };
 
 struct fp8q_compare_worker {

@@ -236,10 +236,29 @@ static void check_row_scales(const struct fp8q_compare_job *job, struct panel *v
     }
 }
 
+/* One scale for a tensor, and for what shares it, waits for all of their stripes (source.c).  */
+static void raise_tensor_amax(const struct fp8q_compare_job *job, const struct panel *v,
+                              const struct rows *rows)
+{
+    struct fp8q_stripe_found *found = &job->all->stripes[job->stripe];
+    float amax;
+    uint32_t bits =
+        job->all->options->kernel->amax_bits[v->from](rows->values, (size_t)(rows->n * v->n_cols));
+
+    /* Infinity stands for all that is not finite: no stored scale goes with it.  */
+    if (!fp8q_amax_value(v->from, bits, &amax))
+        amax = INFINITY;
+    found->amax = amax > found->amax ? amax : found->amax;
+    found->scale = fp8q_weights_scale(&job->worker->output, 0, 0);
+}
+
 static void check_rows(const struct fp8q_compare_job *job, struct panel *v, const struct rows *rows)
 {
     struct fp8q_comparison *c = job->all;
     bool gptq = c->gptq[job->piece - c->plan->pieces];
+
+    if (c->same_rules && job->piece->scheme == FP8Q_SCHEME_TENSOR)
+        raise_tensor_amax(job, v, rows);
 
     /* The amax of a row is known only where the panel holds whole rows.  */
     if (c->same_rules && job->piece->scheme == FP8Q_SCHEME_CHANNEL &&

@@ -16,6 +16,7 @@
 #include "base/pool.h"
 #include "checkpoint/fingerprint.h"
 #include "format/names.h"
+#include "select/fused.h"
 #include "verify/internal.h"
 
 enum {
@@ -27,8 +28,10 @@ enum {
 struct item {
     const struct fp8q_tensor *tensor;
     uint64_t first_task, n_tasks, bytes_per_task;
-    bool stripes; /* 128 rows a task, as the comparison with a source reads them */
-    bool judged;  /* ... which are blocks, of which the largest code is known */
+    bool stripes;       /* 128 rows a task, as the comparison with a source reads them */
+    bool judged;        /* ... which are blocks, of which the largest code is known */
+    bool scaled_whole;  /* by one scale, which is ... */
+    float tensor_scale; /* ... this */
     uint64_t n_cols;
 };
 
@@ -56,7 +59,7 @@ struct fp8q_payload {
     bool ue8m0, plain_rounding;
 
     pthread_mutex_t lock; /* guards the findings */
-    struct fp8q_findings nan_codes, block_max, scales, pow2, tensor_crc, fingerprint;
+    struct fp8q_findings nan_codes, block_max, scales, pow2, fused, tensor_crc, fingerprint;
     _Atomic uint64_t done;
 };
 
@@ -348,6 +351,9 @@ static int open_fp8(struct fp8q_payload *p, struct item *item, uint64_t rank,
 
     /* Others round their scales to BF16, so the largest code says nothing about theirs; and GPTQ
      * may round it down.  */
+    item->scaled_whole = w.scaling == FP8Q_SCALING_TENSOR;
+    if (item->scaled_whole)
+        item->tensor_scale = w.scales[0];
     item->judged =
         item->stripes && p->report->ours && p->plain_rounding && w.scaling == FP8Q_SCALING_BLOCK;
 
@@ -382,6 +388,54 @@ static int open_items(struct fp8q_payload *p, struct fp8q_error *err)
     return FP8Q_OK;
 }
 
+/* The FP8 weights of one scale each, by the matrix that engines make of them.  */
+struct fused_items {
+    const struct item **items, **first; /* @first: of each number */
+    const char **names;
+    size_t *numbers;
+    size_t n;
+};
+
+static int compare_fused(struct fp8q_payload *p, struct fused_items *f, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+
+    for (size_t i = 0; i < p->n_items; i++)
+        if (p->items[i].scaled_whole) {
+            f->items[f->n] = &p->items[i];
+            f->names[f->n++] = p->items[i].tensor->name;
+        }
+    FP8Q_TRY(fp8q_fused_number(f->names, f->n, f->numbers, err));
+
+    for (size_t i = 0; i < f->n; i++) {
+        const struct item *item = f->items[i], **first = &f->first[f->numbers[i]];
+        if (!*first)
+            *first = item;
+        else if (item->tensor_scale != (*first)->tensor_scale)
+            fp8q_findings_add(&p->fused, i, item->tensor->name,
+                              "scale %.9g, that of \"%s\" is %.9g", (double)item->tensor_scale,
+                              fp8q_show(&shown, (*first)->tensor->name),
+                              (double)(*first)->tensor_scale);
+    }
+    p->fused.n_looked_at = f->n;
+    return FP8Q_OK;
+}
+
+/* Engines requantize the parts of a fused matrix to their largest scale, unless they share one.  */
+static int check_fused(struct fp8q_payload *p, struct fp8q_error *err)
+{
+    struct fused_items f = {.items = fp8q_array(p->n_items, sizeof(*f.items)),
+                            .first = fp8q_array(p->n_items, sizeof(*f.first)),
+                            .names = fp8q_array(p->n_items, sizeof(*f.names)),
+                            .numbers = fp8q_array(p->n_items, sizeof(*f.numbers))};
+    int status = f.items && f.first && f.names && f.numbers ? compare_fused(p, &f, err)
+                                                            : fp8q_fail_nomem(err);
+    free(f.items);
+    free(f.first);
+    free(f.names);
+    free(f.numbers);
+    return status;
+}
 static int open_workers(struct fp8q_payload *p, struct fp8q_error *err)
 {
     unsigned n = p->options->threads;
@@ -410,6 +464,7 @@ static int open_payload(struct fp8q_payload *p, struct fp8q_error *err)
     if (!p->items || !p->item_of)
         return fp8q_fail_nomem(err);
     FP8Q_TRY(open_items(p, err));
+    FP8Q_TRY(check_fused(p, err));
 
     p->crc = fp8q_array(p->n_tasks, sizeof(*p->crc));
     p->looked_at = fp8q_array(p->n_tasks, sizeof(*p->looked_at));
@@ -448,6 +503,9 @@ int fp8q_payload_open(struct fp8q_report *report, const struct fp8q_verify_optio
                    .status = FP8Q_CHECK_FAIL,
                    .limit = "finite, at least 2^-126"},
         .pow2 = {.id = "scale-pow2", .status = FP8Q_CHECK_FAIL, .limit = "powers of two"},
+        .fused = {.id = "scale-fused",
+                  .status = FP8Q_CHECK_FAIL,
+                  .limit = "one scale for all that engines load as one matrix"},
         .tensor_crc = {.id = "tensor-crc",
                        .status = FP8Q_CHECK_FAIL,
                        .limit = "each tensor as written"},
@@ -516,6 +574,8 @@ int fp8q_payload_finish(struct fp8q_payload *p, struct fp8q_error *err)
     FP8Q_TRY(fp8q_report_add(r, &p->scales, err));
     if (p->ue8m0)
         FP8Q_TRY(fp8q_report_add(r, &p->pow2, err));
+    if (r->ours && p->fused.n_looked_at)
+        FP8Q_TRY(fp8q_report_add(r, &p->fused, err));
 
     return r->ours && p->plain_rounding ? fp8q_report_add(r, &p->block_max, err) : FP8Q_OK;
 }
@@ -525,8 +585,8 @@ void fp8q_payload_close(struct fp8q_payload *p)
     if (!p)
         return;
 
-    struct fp8q_findings *const all[] = {&p->nan_codes, &p->block_max,  &p->scales,
-                                         &p->pow2,      &p->tensor_crc, &p->fingerprint};
+    struct fp8q_findings *const all[] = {&p->nan_codes, &p->block_max,  &p->scales,     &p->pow2,
+                                         &p->fused,     &p->tensor_crc, &p->fingerprint};
     /* Those that became checks are empty by now: the report owns their texts.  */
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         fp8q_findings_reset(all[i]);

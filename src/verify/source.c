@@ -9,6 +9,7 @@
  *
  *     left unquantized   the same bytes                                    kept-identical
  *     FP8                the scale that the source gives, bit for bit      scales-equal
+ *                        (per tensor: by all that engines fuse with it)
  *                        the FP8 values that source and scale give         codes-equal
  *                        each element within its bound                     error-bound
  *     GPTQ               the same with the calibration file; without it
@@ -237,6 +238,58 @@ static int collect_sqnr(struct fp8q_comparison *c, struct fp8q_error *err)
 
     qsort(r->sqnr, r->n_sqnr, sizeof(*r->sqnr), compare_sqnr);
     r->sqnr_mean = n_finite ? total / (double)n_finite : INFINITY;
+    return FP8Q_OK;
+}
+
+/* ---- scales per tensor ----------------------------------------------------------------------- */
+
+static float piece_amax(const struct fp8q_comparison *c, const struct fp8q_piece *p)
+{
+    float amax = 0;
+    for (uint64_t k = p->first_stripe; k < p->first_stripe + p->n_stripes; k++)
+        amax = c->stripes[k].amax > amax ? c->stripes[k].amax : amax;
+    return amax;
+}
+
+static void check_tensor_scale(struct fp8q_comparison *c, const struct fp8q_piece *p, float amax)
+{
+    float stored = c->stripes[p->first_stripe].scale;
+
+    if (!isfinite(amax)) {
+        fp8q_findings_add(&c->bound, p->first_stripe, c->plan->tensors[p->output].name,
+                          "the source, or what engines fuse with it, is not finite");
+        return;
+    }
+
+    float scale = fp8q_scale(amax, FP8Q_SCALE_F32);
+    if (memcmp(&scale, &stored, sizeof(scale)) != 0)
+        fp8q_findings_add(&c->scales, p->first_stripe, c->plan->tensors[p->scale].name,
+                          "scale is %.9g, the source gives %.9g", (double)stored, (double)scale);
+}
+
+/* After all stripes: the largest value of a fused group gives the scale of each of its tensors.  */
+static int check_tensor_scales(struct fp8q_comparison *c, struct fp8q_error *err)
+{
+    const struct fp8q_plan *plan = c->plan;
+    if (!c->same_rules || plan->n_groups == 0)
+        return FP8Q_OK;
+
+    float *amax = fp8q_array(plan->n_groups, sizeof(*amax));
+    if (!amax)
+        return fp8q_fail_nomem(err);
+    for (size_t i = 0; i < plan->n_pieces; i++) {
+        const struct fp8q_piece *p = &plan->pieces[i];
+        if (p->group != SIZE_MAX)
+            amax[p->group] = fmaxf(amax[p->group], piece_amax(c, p));
+    }
+
+    /* What is missing was reported; what is empty left no stripe to remember its scale.  */
+    for (size_t i = 0; i < plan->n_pieces; i++) {
+        const struct fp8q_piece *p = &plan->pieces[i];
+        if (p->group != SIZE_MAX && p->n_stripes && c->tensors[p->output])
+            check_tensor_scale(c, p, amax[p->group]);
+    }
+    free(amax);
     return FP8Q_OK;
 }
 
@@ -484,6 +537,7 @@ static int run_comparison(struct fp8q_comparison *c, struct fp8q_error *err)
 
     /* After all stripes: fingerprint and SQNR are put together from what each of them left.  */
     count_looked_at(c);
+    FP8Q_TRY(check_tensor_scales(c, err));
     FP8Q_TRY(check_fingerprint(c, err));
     return collect_sqnr(c, err);
 }

@@ -479,8 +479,17 @@ static void what_cannot_be_is_refused_before_anything_is_written(void **state)
 
 /* ---- matrices -------------------------------------------------------------------------------- */
 
+/* What engines load as one matrix has one scale per tensor in a conversion, which a part in memory
+ * knows nothing of.  */
+static bool has_scale_of_group(const struct fp8q_request *request, const char *weight)
+{
+    return request->scheme == FP8Q_SCHEME_TENSOR && !strstr(weight, "o_proj") &&
+           !strstr(weight, "down_proj");
+}
+
 /* Every quantized weight of @output, made again in memory from the weight of the source.  */
-static void compare_with_conversion(struct fp8q_request *request, const char *name)
+static void compare_with_conversion(struct fp8q_request *request, const char *name,
+                                    size_t n_expected)
 {
     struct fp8q_checkpoint *source, *output;
     struct fp8q_error err = {0};
@@ -493,7 +502,7 @@ static void compare_with_conversion(struct fp8q_request *request, const char *na
     for (size_t i = 0; (t = fp8q_checkpoint_tensor(output, i)); i++) {
         const char *scheme, *scale;
         must(fp8q_checkpoint_scheme(output, i, &scheme, &scale, &err), &err);
-        if (!scale)
+        if (!scale || has_scale_of_group(request, t->name))
             continue;
         size_t from = fp8q_checkpoint_find(source, t->name);
         const struct fp8q_tensor_info *w = fp8q_checkpoint_tensor(source, from);
@@ -527,7 +536,7 @@ static void compare_with_conversion(struct fp8q_request *request, const char *na
         free(values);
         free(scales);
     }
-    assert_int_equal(n_compared, 7);
+    assert_int_equal(n_compared, n_expected);
     fp8q_checkpoint_close(source);
     fp8q_checkpoint_close(output);
 }
@@ -536,14 +545,14 @@ static void a_matrix_in_memory_has_the_bits_of_a_conversion(void **state)
 {
     struct fp8q_request request = request_of(QWEN3);
     (void)state;
-    compare_with_conversion(&request, "block");
+    compare_with_conversion(&request, "block", 7);
     request.scale_fmt = FP8Q_SCALE_UE8M0;
-    compare_with_conversion(&request, "ue8m0");
+    compare_with_conversion(&request, "ue8m0", 7);
     request.scale_fmt = FP8Q_SCALE_F32;
     request.scheme = FP8Q_SCHEME_CHANNEL;
-    compare_with_conversion(&request, "channel");
+    compare_with_conversion(&request, "channel", 7);
     request.scheme = FP8Q_SCHEME_TENSOR;
-    compare_with_conversion(&request, "tensor");
+    compare_with_conversion(&request, "tensor", 2);
 }
 
 enum { ROWS = 300, COLS = 9001, FLOAT_STRIDE = COLS + 7, VALUE_STRIDE = COLS + 3 };
