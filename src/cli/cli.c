@@ -131,6 +131,9 @@ static void json_tail(struct cli *cli, int status)
 {
     struct fp8q_jsonw *w = &cli->json;
 
+    /* A command that failed in the middle of a list returned at once.  */
+    fp8q_jsonw_close_to(w, 1);
+
     fp8q_jsonw_open(w, "warnings", '[');
     for (size_t i = 0; i < cli->warnings.count; i++) {
         fp8q_jsonw_open(w, NULL, '{');

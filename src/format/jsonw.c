@@ -37,6 +37,10 @@ void fp8q_jsonw_open(struct fp8q_jsonw *w, const char *key, char bracket)
 {
     begin_value(w, key);
     fp8q_text_add(&w->text, &bracket, 1);
+
+    /* Nothing that fp8q writes is nested 64 deep.  */
+    uint64_t bit = w->depth < 64 ? (uint64_t)1 << w->depth : 0;
+    w->objects = bracket == '{' ? w->objects | bit : w->objects & ~bit;
     w->depth++;
     w->after_value = false;
 }
@@ -48,6 +52,12 @@ void fp8q_jsonw_close(struct fp8q_jsonw *w, char bracket)
         new_line(w);
     fp8q_text_add(&w->text, &bracket, 1);
     w->after_value = true;
+}
+
+void fp8q_jsonw_close_to(struct fp8q_jsonw *w, unsigned depth)
+{
+    while (w->depth > depth)
+        fp8q_jsonw_close(w, w->objects >> (w->depth - 1) & 1 ? '}' : ']');
 }
 
 void fp8q_jsonw_string(struct fp8q_jsonw *w, const char *key, const char *value)

@@ -12,11 +12,14 @@
 struct fp8q_jsonw {
     struct fp8q_text text;
     unsigned indent, depth;
+    uint64_t objects; /* bit N: what is open at depth N is an object, not an array */
     bool after_value; /* a comma is due before the next member */
 };
 
-void fp8q_jsonw_open(struct fp8q_jsonw *w, const char *key, char bracket);        /* '{' or '[' */
-void fp8q_jsonw_close(struct fp8q_jsonw *w, char bracket);                        /* '}' or ']' */
+void fp8q_jsonw_open(struct fp8q_jsonw *w, const char *key, char bracket); /* '{' or '[' */
+void fp8q_jsonw_close(struct fp8q_jsonw *w, char bracket);                 /* '}' or ']' */
+/* Closes whatever is open deeper than @depth, so that work that broke off still leaves JSON.  */
+void fp8q_jsonw_close_to(struct fp8q_jsonw *w, unsigned depth);
 void fp8q_jsonw_string(struct fp8q_jsonw *w, const char *key, const char *value); /* NULL: null */
 void fp8q_jsonw_uint(struct fp8q_jsonw *w, const char *key, uint64_t value);
 /* As few digits as read back to the same double; non-finite values become null.  */

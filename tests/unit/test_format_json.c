@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_format_json.c - the gate, the getters behind it, and the splice.
+ * test_format_json.c - the gate, the getters behind it, the splice and the writer.
  */
 #include "support/support.h"
 
 #include "base/file.h"
 #include "format/json.h"
+#include "format/jsonw.h"
 
 /* ---- gate ---------------------------------------------------------------------------------- */
 
@@ -388,6 +389,32 @@ static void splice_of_real_configs_can_be_undone(void **state)
     }
 }
 
+/* ---- writer -------------------------------------------------------------------------------- */
+
+static void what_was_left_open_is_closed(void **state)
+{
+    (void)state;
+    struct fp8q_jsonw w = {.indent = 0};
+
+    /* Objects and arrays in turn, some of them closed and opened again at the same depth.  */
+    fp8q_jsonw_open(&w, NULL, '{');
+    fp8q_jsonw_open(&w, "a", '{');
+    fp8q_jsonw_close(&w, '}');
+    fp8q_jsonw_open(&w, "b", '[');
+    fp8q_jsonw_open(&w, NULL, '[');
+    fp8q_jsonw_close(&w, ']');
+    fp8q_jsonw_open(&w, NULL, '{');
+    fp8q_jsonw_open(&w, "c", '[');
+    fp8q_jsonw_uint(&w, NULL, 1);
+
+    fp8q_jsonw_close_to(&w, 1);
+    fp8q_jsonw_bool(&w, "d", true);
+    fp8q_jsonw_close_to(&w, 1);
+    fp8q_jsonw_close(&w, '}');
+    assert_string_equal(w.text.data, "{\"a\": {}, \"b\": [[], {\"c\": [1]}], \"d\": true}");
+    fp8q_text_reset(&w.text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -401,6 +428,7 @@ int main(void)
         cmocka_unit_test(splice_keeps_all_other_bytes),
         cmocka_unit_test(splice_needs_an_object),
         cmocka_unit_test(splice_of_real_configs_can_be_undone),
+        cmocka_unit_test(what_was_left_open_is_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
