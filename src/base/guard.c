@@ -120,8 +120,9 @@ int fp8q_guard_add(struct fp8q_guard_list *guard, const char *path, const char *
                    struct fp8q_error *err)
 {
     struct fp8q_guarded item = {.path = (char *)(uintptr_t)path, .what = what};
-    bool there;
-    FP8Q_TRY(fp8q_stat(path, &item.stat, &there, err));
+    bool there = false;
+    if (path)
+        FP8Q_TRY(fp8q_stat(path, &item.stat, &there, err));
     return there ? add(guard, &item, err) : FP8Q_OK;
 }
 

@@ -20,8 +20,8 @@ struct fp8q_guard_list {
 };
 
 /* Adds a file or a directory that is read; links are followed.  @what completes "PATH: is ..." and
- * must be static text: "the source", "the calibration".  What is not there is not added.  FP8Q_E_IO
- * if it cannot be looked at.  */
+ * must be static text: "the source", "the calibration".  What is not there is not added, nor is NULL,
+ * a path that was not given.  FP8Q_E_IO if it cannot be looked at.  */
 int fp8q_guard_add(struct fp8q_guard_list *guard, const char *path, const char *what,
                    struct fp8q_error *err);
 

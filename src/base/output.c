@@ -343,3 +343,9 @@ int fp8q_output_write(const char *path, const void *data, size_t len, struct fp8
     }
     return fp8q_output_commit(&out, err);
 }
+
+int fp8q_output_text(const char *path, const struct fp8q_text *text, struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_text_status(text, err));
+    return fp8q_output_write(path, text->data ? text->data : "", text->len, err);
+}

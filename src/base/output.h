@@ -23,6 +23,7 @@
 #include <sys/types.h>
 
 #include "base/guard.h"
+#include "base/text.h"
 
 /* Before the work: that @path can become a result file, and is nothing that this run reads
  * (fp8q_guard_claim(); @guard may be NULL).  Creates nothing.  FP8Q_E_ARG "output-is-input",
@@ -48,5 +49,7 @@ void fp8q_output_abandon(struct fp8q_output *out);
 
 /* All of it.  */
 int fp8q_output_write(const char *path, const void *data, size_t len, struct fp8q_error *err);
+/* A text, unless there was no memory for some of it.  */
+int fp8q_output_text(const char *path, const struct fp8q_text *text, struct fp8q_error *err);
 
 #endif

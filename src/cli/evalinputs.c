@@ -18,55 +18,64 @@
 
 #define MAX_TEXT ((uint64_t)1 << 30)
 
-/* Cuts @ids into samples of @chunk; the last may be shorter.  */
-static int cut(const struct fp8q_ids *ids, uint64_t chunk, const char *name,
+/* A text on its way to samples.  */
+struct text_inputs {
+    struct fp8q_tokenizer *tokenizer;
+    char *text;
+    struct fp8q_ids ids;
+    int64_t *wide; /* the same ids, with 64 bits as samples hold them */
+    const int64_t **starts;
+    size_t *lengths; /* of each sample */
+};
+
+/* Cuts the ids into samples of @chunk; the last may be shorter.  */
+static int cut(struct text_inputs *t, size_t chunk, const char *name,
                struct fp8q_inputs *inputs_out, struct fp8q_error *err)
 {
-    size_t n = (ids->count + (size_t)chunk - 1) / (size_t)chunk;
-    /* At least one element each: calloc() may answer 0 with NULL, as if there were no memory.  */
-    int64_t *wide = calloc(ids->count ? ids->count : 1, sizeof(*wide));
-    const int64_t **starts = calloc(n ? n : 1, sizeof(*starts));
-    size_t *lengths = calloc(n ? n : 1, sizeof(*lengths));
-    int status = wide && starts && lengths ? FP8Q_OK : fp8q_fail_nomem(err);
+    size_t count = t->ids.count, n = (count + chunk - 1) / chunk;
+    t->wide = fp8q_array(count, sizeof(*t->wide));
+    t->starts = fp8q_array(n, sizeof(*t->starts));
+    t->lengths = fp8q_array(n, sizeof(*t->lengths));
+    if (!t->wide || !t->starts || !t->lengths)
+        return fp8q_fail_nomem(err);
 
-    /* Samples hold ids of 64 bits, tokenizers smaller ones.  */
-    for (size_t i = 0; status == FP8Q_OK && i < ids->count; i++)
-        wide[i] = ids->items[i];
-    for (size_t i = 0; status == FP8Q_OK && i < n; i++) {
-        starts[i] = wide + i * chunk;
-        lengths[i] = i + 1 < n ? (size_t)chunk : ids->count - i * (size_t)chunk;
+    for (size_t i = 0; i < count; i++)
+        t->wide[i] = t->ids.items[i];
+    for (size_t i = 0; i < n; i++) {
+        t->starts[i] = t->wide + i * chunk;
+        t->lengths[i] = fp8q_min_size(chunk, count - i * chunk);
     }
+    return fp8q_inputs_from_ids(t->starts, t->lengths, n, name, inputs_out, err);
+}
 
-    if (status == FP8Q_OK)
-        status = fp8q_inputs_from_ids(starts, lengths, n, name, inputs_out, err);
+static int tokenize(struct text_inputs *t, const struct cli_inputs *in,
+                    const struct fp8q_ckpt *ckpt, struct fp8q_inputs *inputs_out,
+                    struct fp8q_error *err)
+{
+    size_t len;
 
-    free(wide);
-    free(starts);
-    free(lengths);
-    return status;
+    FP8Q_TRY(fp8q_tokenizer_open(ckpt->dir, &t->tokenizer, err));
+    FP8Q_TRY(fp8q_read_file(in->text, MAX_TEXT, &t->text, &len, err));
+    FP8Q_TRY(fp8q_tokenizer_encode(t->tokenizer, t->text, len, &t->ids, err));
+    if (t->ids.count == 0)
+        return fp8q_fail(err, FP8Q_E_ARG, "inputs", "%s: the text has no tokens", in->text);
+
+    size_t chunk = in->chunk ? (size_t)in->chunk : 512;
+    return cut(t, chunk, fp8q_basename(in->text), inputs_out, err);
 }
 
 static int from_text(const struct cli_inputs *in, const struct fp8q_ckpt *ckpt,
                      struct fp8q_inputs *inputs_out, struct fp8q_error *err)
 {
-    struct fp8q_tokenizer *tokenizer = NULL;
-    struct fp8q_ids ids = {0};
-    char *text = NULL;
-    size_t len;
+    struct text_inputs t = {.tokenizer = NULL};
+    int status = tokenize(&t, in, ckpt, inputs_out, err);
 
-    int status = fp8q_tokenizer_open(ckpt->dir, &tokenizer, err);
-    if (status == FP8Q_OK)
-        status = fp8q_read_file(in->text, MAX_TEXT, &text, &len, err);
-    if (status == FP8Q_OK)
-        status = fp8q_tokenizer_encode(tokenizer, text, len, &ids, err);
-    if (status == FP8Q_OK && ids.count == 0)
-        status = fp8q_fail(err, FP8Q_E_ARG, "inputs", "%s: the text has no tokens", in->text);
-    if (status == FP8Q_OK)
-        status = cut(&ids, in->chunk ? in->chunk : 512, fp8q_basename(in->text), inputs_out, err);
-
-    fp8q_tokenizer_close(tokenizer);
-    fp8q_ids_reset(&ids);
-    free(text);
+    fp8q_tokenizer_close(t.tokenizer);
+    fp8q_ids_reset(&t.ids);
+    free(t.text);
+    free(t.wide);
+    free(t.starts);
+    free(t.lengths);
     return status;
 }
 
@@ -79,10 +88,8 @@ int cli_inputs_check(struct cli *cli, const struct cli_inputs *in, struct fp8q_g
         return fp8q_fail(err, FP8Q_E_ARG, "usage", "%s: give either --inputs or --text",
                          cli->command);
 
-    if (in->file)
-        FP8Q_TRY(fp8q_guard_add(guard, in->file, "the file of --inputs", err));
-    if (in->text)
-        FP8Q_TRY(fp8q_guard_add(guard, in->text, "the file of --text", err));
+    FP8Q_TRY(fp8q_guard_add(guard, in->file, "the file of --inputs", err));
+    FP8Q_TRY(fp8q_guard_add(guard, in->text, "the file of --text", err));
     return cli_result_check(in->dump, false, guard, err);
 }
 

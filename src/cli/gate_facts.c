@@ -149,26 +149,34 @@ static int run_verify(struct cli *cli, const char *output, const char *source,
     return is_finding ? FP8Q_OK : facts->verify_status;
 }
 
+static void take_lock_result(const struct fp8q_lock_result *result,
+                             struct cli_gate_findings *findings)
+{
+    struct fp8q_gate_facts *facts = &findings->facts;
+    struct fp8q_shown shown;
+
+    facts->lock_given = true;
+    facts->n_widened = result->n_beyond;
+    facts->n_narrowed = result->n_of[FP8Q_LOCK_MISSING];
+
+    /* The name is the result's, which does not live as long as the findings.  */
+    snprintf(findings->first_widened, sizeof(findings->first_widened), "%s",
+             result->n_beyond ? fp8q_show(&shown, result->items[0].name) : "");
+    facts->first_widened = findings->first_widened;
+}
+
 static int compare_lock(struct cli *cli, const char *output, const char *lock,
                         struct cli_gate_findings *findings)
 {
     struct fp8q_ckpt *ckpt;
     struct fp8q_lock_result result;
-    struct fp8q_gate_facts *facts = &findings->facts;
 
     /* Warnings of opening were given when its origin was read.  */
     FP8Q_TRY(fp8q_ckpt_open(output, &ckpt, NULL, &cli->error));
 
     int status = fp8q_lock_compare(lock, ckpt, &result, &cli->error);
-    if (status == FP8Q_OK) {
-        struct fp8q_shown shown;
-        facts->lock_given = true;
-        facts->n_widened = result.n_beyond;
-        facts->n_narrowed = result.n_of[FP8Q_LOCK_MISSING];
-        snprintf(findings->first_widened, sizeof(findings->first_widened), "%s",
-                 result.n_beyond ? fp8q_show(&shown, result.items[0].name) : "");
-        facts->first_widened = findings->first_widened;
-    }
+    if (status == FP8Q_OK)
+        take_lock_result(&result, findings);
 
     fp8q_lock_result_reset(&result);
     fp8q_ckpt_close(ckpt);

@@ -78,10 +78,7 @@ int cli_junit_write(const char *path, const char *suite, const struct cli_case *
         put_case(&t, &cases[i]);
     fp8q_text_puts(&t, "</testsuite>\n");
 
-    int status = fp8q_text_status(&t, err);
-    if (status == FP8Q_OK)
-        status = fp8q_output_write(path, t.data, t.len, err);
-
+    int status = fp8q_output_text(path, &t, err);
     fp8q_text_reset(&t);
     return status;
 }

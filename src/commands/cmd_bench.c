@@ -38,37 +38,46 @@ static void show_rate(struct cli *cli, const char *kernel, const char *op, const
     fp8q_jsonw_close(&cli->json, '}');
 }
 
+static int show_kernel(struct cli *cli, const struct fp8q_kernel *k, struct fp8q_bench_data *data)
+{
+    for (int op = 0; op < FP8Q_BENCH_N_OPS; op++) {
+        /* The scan reads FP8 values, whatever they were made of: once is enough.  */
+        int n = op == FP8Q_BENCH_SCAN ? 1 : FP8Q_N_FLOATS;
+        for (int f = 0; f < n; f++)
+            show_rate(cli, k->name, fp8q_bench_ops[op], n == 1 ? "E4M3" : format_names[f],
+                      fp8q_bench_kernel(k, (enum fp8q_bench_op)op, (enum fp8q_float)f, data));
+
+        /* A measurement is not interrupted, so whoever cancels waits for the operation in hand.  */
+        FP8Q_TRY(fp8q_watch_check(&cli->watch, &cli->error));
+    }
+    return FP8Q_OK;
+}
+
 /* The kernel asked for, or all that this machine has.  */
+static int show_all_kernels(struct cli *cli, struct fp8q_bench_data *data)
+{
+    cli_print(cli, "kernels, one core, in its cache: bytes read and elements a second\n");
+    fp8q_jsonw_open(&cli->json, "kernels", '[');
+
+    for (size_t i = 0; fp8q_kernels[i]; i++) {
+        const struct fp8q_kernel *k = fp8q_kernels[i];
+        /* A variant that was built may need a processor that this machine has not.  */
+        if (k->usable() && (!cli->kernel || strcmp(cli->kernel, k->name) == 0))
+            FP8Q_TRY(show_kernel(cli, k, data));
+    }
+
+    /* No operation of a kernel, but a part of every conversion.  */
+    show_rate(cli, "any", "crc32", "F32", fp8q_bench_crc(data));
+    fp8q_jsonw_close(&cli->json, ']');
+    return FP8Q_OK;
+}
+
 static int show_kernels(struct cli *cli)
 {
     struct fp8q_bench_data data;
     FP8Q_TRY(fp8q_bench_data_create(FP8Q_BENCH_ELEMS, &data, &cli->error));
 
-    cli_print(cli, "kernels, one core, in its cache: bytes read and elements a second\n");
-    fp8q_jsonw_open(&cli->json, "kernels", '[');
-    int status = FP8Q_OK;
-
-    for (size_t i = 0; fp8q_kernels[i] && status == FP8Q_OK; i++) {
-        const struct fp8q_kernel *k = fp8q_kernels[i];
-        /* A variant that was built may need a processor that this machine has not.  */
-        if (!k->usable() || (cli->kernel && strcmp(cli->kernel, k->name) != 0))
-            continue;
-        for (int op = 0; op < FP8Q_BENCH_N_OPS && status == FP8Q_OK; op++) {
-            /* The scan reads FP8 values, whatever they were made of: once is enough.  */
-            int n = op == FP8Q_BENCH_SCAN ? 1 : FP8Q_N_FLOATS;
-            for (int f = 0; f < n; f++)
-                show_rate(cli, k->name, fp8q_bench_ops[op], n == 1 ? "E4M3" : format_names[f],
-                          fp8q_bench_kernel(k, (enum fp8q_bench_op)op, (enum fp8q_float)f, &data));
-
-            /* A measurement is not interrupted, so whoever cancels waits for the operation in
-             * hand.  */
-            status = fp8q_watch_check(&cli->watch, &cli->error);
-        }
-    }
-
-    /* No operation of a kernel, but a part of every conversion.  */
-    show_rate(cli, "any", "crc32", "F32", fp8q_bench_crc(&data));
-    fp8q_jsonw_close(&cli->json, ']');
+    int status = show_all_kernels(cli, &data);
     fp8q_bench_data_reset(&data);
     return status;
 }
@@ -150,6 +159,14 @@ static int show_files(struct cli *cli, const struct fp8q_bench_options *options)
     return FP8Q_OK;
 }
 
+/* From what the machine can do to what a conversion makes of it.  */
+static int run(struct cli *cli, const struct fp8q_bench_options *options)
+{
+    FP8Q_TRY(show_memory(cli, options->threads));
+    FP8Q_TRY(show_kernels(cli));
+    return show_files(cli, options);
+}
+
 int cmd_bench(struct cli *cli)
 {
     uint64_t size = 512000000, rounds = 5;
@@ -164,19 +181,11 @@ int cmd_bench(struct cli *cli)
     if (!cli_parse(cli, &syntax, NULL, &code))
         return code;
 
-    unsigned threads = (unsigned)cli->threads;
-    struct fp8q_bench_options o = {.dir = dir,
-                                   .size_bytes = size,
-                                   .threads = threads,
-                                   .rounds = (unsigned)(rounds > 32 ? 32 : rounds),
-                                   .watch = &cli->watch,
-                                   .kernel = fp8q_kernel_select(cli->kernel)};
-
-    /* From what the machine can do to what a conversion makes of it.  */
-    int status = show_memory(cli, threads);
-    if (status == FP8Q_OK)
-        status = show_kernels(cli);
-    if (status == FP8Q_OK)
-        status = show_files(cli, &o);
-    return cli_end(cli, status);
+    const struct fp8q_bench_options o = {.dir = dir,
+                                         .size_bytes = size,
+                                         .threads = (unsigned)cli->threads,
+                                         .rounds = (unsigned)(rounds > 32 ? 32 : rounds),
+                                         .watch = &cli->watch,
+                                         .kernel = fp8q_kernel_select(cli->kernel)};
+    return cli_end(cli, run(cli, &o));
 }

@@ -47,66 +47,87 @@ static int collect(struct cli *cli, const char *path, const struct args *args, s
     return fp8q_ckpt_unchanged(s->ckpt, err);
 }
 
+/* Nats a token, of the tokens that have one before them; NaN: none has.  */
+static double mean_nll(const struct fp8q_calib_meta *m)
+{
+    return m->nll_tokens ? m->nll_sum / (double)m->nll_tokens : NAN;
+}
+
+/* The first site speaks for all.  */
+static bool has_hessians(const struct fp8q_calib *calib)
+{
+    return calib->sites[0].has[FP8Q_CALIB_HBLK];
+}
+
+static void print_summary(struct cli *cli, const char *out, const struct fp8q_calib *calib)
+{
+    const struct fp8q_calib_meta *m = &calib->meta;
+    char bytes[32];
+
+    cli_print(cli, "%s: %zu linear inputs, %llu tokens of %llu samples, %s%s\n", out,
+              calib->n_sites, (unsigned long long)m->n_tokens, (unsigned long long)m->n_samples,
+              cli_bytes(bytes, calib->file->data_bytes),
+              has_hessians(calib) ? "" : "; no Hessians, so not for quantize --calibration");
+
+    /* Beside chance, so that a reader sees at once whether the inputs mean anything to the model.  */
+    if (m->nll_tokens > 0)
+        cli_print(cli, "the model gives these tokens %.3f nats each; words at random %.3f\n",
+                  mean_nll(m), log((double)m->vocab));
+}
+
+static void write_summary(struct fp8q_jsonw *w, const char *out, const struct fp8q_calib *calib)
+{
+    fp8q_jsonw_number(w, "nll", mean_nll(&calib->meta));
+    fp8q_jsonw_bool(w, "noise", fp8q_calib_is_noise(calib));
+    fp8q_jsonw_string(w, "output", out);
+    fp8q_jsonw_uint(w, "sites", calib->n_sites);
+    fp8q_jsonw_uint(w, "tokens", calib->meta.n_tokens);
+    fp8q_jsonw_uint(w, "samples", calib->meta.n_samples);
+    fp8q_jsonw_bool(w, "moments", has_hessians(calib));
+    fp8q_jsonw_string(w, "source_fingerprint", calib->meta.source_fingerprint);
+    fp8q_jsonw_string(w, "inputs_fingerprint", calib->meta.inputs_fingerprint);
+}
+
 static int report(struct cli *cli, const char *out)
 {
     struct fp8q_calib calib;
-    char bytes[32];
 
     /* Read back from the file: what is reported is what a later command will find in it.  */
     FP8Q_TRY(fp8q_calib_open(out, &calib, &cli->error));
-    /* The first site speaks for all.  */
-    bool moments = calib.sites[0].has[FP8Q_CALIB_HBLK];
-    cli_print(cli, "%s: %zu linear inputs, %llu tokens of %llu samples, %s%s\n", out, calib.n_sites,
-              (unsigned long long)calib.meta.n_tokens, (unsigned long long)calib.meta.n_samples,
-              cli_bytes(bytes, calib.file->data_bytes),
-              moments ? "" : "; no Hessians, so not for quantize --calibration");
+    print_summary(cli, out, &calib);
+    write_summary(&cli->json, out, &calib);
 
-    /* Beside chance, so that a reader sees at once whether the inputs mean anything to the model.  */
-    const struct fp8q_calib_meta *m = &calib.meta;
-    double nll = m->nll_tokens ? m->nll_sum / (double)m->nll_tokens : NAN;
-    if (m->nll_tokens > 0)
-        cli_print(cli, "the model gives these tokens %.3f nats each; words at random %.3f\n", nll,
-                  log((double)m->vocab));
-    if (fp8q_calib_is_noise(&calib))
-        FP8Q_TRY(fp8q_warn(
-            &cli->warnings, &cli->error, "calibration-noise",
-            "%s: the model finds these inputs no likelier than random words: they are not "
-            "representative, and quantize --calibration will round plainly",
-            out));
-
-    struct fp8q_jsonw *w = &cli->json;
-    fp8q_jsonw_number(w, "nll", nll);
-    fp8q_jsonw_bool(w, "noise", fp8q_calib_is_noise(&calib));
-    fp8q_jsonw_string(w, "output", out);
-    fp8q_jsonw_uint(w, "sites", calib.n_sites);
-    fp8q_jsonw_uint(w, "tokens", calib.meta.n_tokens);
-    fp8q_jsonw_uint(w, "samples", calib.meta.n_samples);
-    fp8q_jsonw_bool(w, "moments", moments);
-    fp8q_jsonw_string(w, "source_fingerprint", calib.meta.source_fingerprint);
-    fp8q_jsonw_string(w, "inputs_fingerprint", calib.meta.inputs_fingerprint);
-
+    bool is_noise = fp8q_calib_is_noise(&calib);
     fp8q_calib_close(&calib);
-    return FP8Q_OK;
+    if (!is_noise)
+        return FP8Q_OK;
+    return fp8q_warn(&cli->warnings, &cli->error, "calibration-noise",
+                     "%s: the model finds these inputs no likelier than random words: they are not "
+                     "representative, and quantize --calibration will round plainly",
+                     out);
 }
 
 /* What is read must not be written: the model, the inputs, the files to add up or convert.  */
+static int guard_inputs(struct cli *cli, const char *path, const struct args *args,
+                        struct fp8q_guard_list *guard)
+{
+    struct fp8q_error *err = &cli->error;
+
+    FP8Q_TRY(fp8q_guard_add(guard, path, "the model", err));
+    FP8Q_TRY(fp8q_guard_add(guard, args->import, "the file of --import", err));
+    for (size_t i = 0; i < args->merge.count; i++)
+        FP8Q_TRY(fp8q_guard_add(guard, args->merge.items[i], "a file of --merge", err));
+
+    /* Inputs are for a model: --merge and --import have none.  */
+    if (path)
+        FP8Q_TRY(cli_inputs_check(cli, &args->inputs, guard));
+    return cli_result_check(args->out, args->overwrite, guard, err);
+}
+
 static int check_output(struct cli *cli, const char *path, const struct args *args)
 {
     struct fp8q_guard_list guard = {0};
-    struct fp8q_error *err = &cli->error;
-
-    int status = path ? fp8q_guard_add(&guard, path, "the model", err) : FP8Q_OK;
-    if (status == FP8Q_OK && args->import)
-        status = fp8q_guard_add(&guard, args->import, "the file of --import", err);
-    for (size_t i = 0; i < args->merge.count && status == FP8Q_OK; i++)
-        status = fp8q_guard_add(&guard, args->merge.items[i], "a file of --merge", err);
-
-    /* Inputs are for a model: --merge and --import have none.  */
-    if (status == FP8Q_OK && path)
-        status = cli_inputs_check(cli, &args->inputs, &guard);
-    if (status == FP8Q_OK)
-        status = cli_result_check(args->out, args->overwrite, &guard, err);
-
+    int status = guard_inputs(cli, path, args, &guard);
     fp8q_guard_reset(&guard);
     return status;
 }

@@ -157,17 +157,14 @@ static bool choose(const struct fp8q_ckpt *ckpt, struct choice *choice)
     return false;
 }
 
-static int run_compare(struct cli *cli, const char *path, const struct cli_list *names,
-                       enum style style)
+static int compare(struct cli *cli, const struct fp8q_ckpt *ckpt, const struct cli_list *names,
+                   struct fp8q_compare *result_out)
 {
-    struct fp8q_ckpt *ckpt;
-    struct fp8q_compare result;
     struct fp8q_compare_options options = {.kernel = fp8q_kernel_select(cli->kernel),
                                            .threads = (unsigned)cli->threads,
                                            .names = names->items,
                                            .n_names = names->count,
                                            .watch = &cli->watch};
-    FP8Q_TRY(fp8q_ckpt_open(path, &ckpt, &cli->warnings, &cli->error));
 
     /* Named tensors are taken as they are named; else those that quantize would take.  */
     struct choice choice;
@@ -177,13 +174,21 @@ static int run_compare(struct cli *cli, const char *path, const struct cli_list 
         options.take_ctx = &choice;
     }
 
-    int status = fp8q_compare(ckpt, &options, &result, &cli->error);
-    /* Needed by is_chosen() up to here.  */
+    int status = fp8q_compare(ckpt, &options, result_out, &cli->error);
     if (chosen)
         fp8q_selection_reset(&choice.selection);
-    if (status == FP8Q_OK && cli->as_json)
-        status = subject_json(cli, ckpt, names->count == 0);
+    FP8Q_TRY(status);
 
+    return cli->as_json ? subject_json(cli, ckpt, names->count == 0) : FP8Q_OK;
+}
+
+static int run(struct cli *cli, const char *path, const struct cli_list *names, enum style style)
+{
+    struct fp8q_ckpt *ckpt;
+    struct fp8q_compare result;
+    FP8Q_TRY(fp8q_ckpt_open(path, &ckpt, &cli->warnings, &cli->error));
+
+    int status = compare(cli, ckpt, names, &result);
     cli_progress_clear();
     if (status == FP8Q_OK)
         report(cli, &result, style);
@@ -213,7 +218,7 @@ int cmd_compare(struct cli *cli)
             style = STYLE_MARKDOWN;
         else if (csv)
             style = STYLE_CSV;
-        code = cli_end(cli, run_compare(cli, path, &names, style));
+        code = cli_end(cli, run(cli, path, &names, style));
     }
 
     /* What the parser put into the list is ours, also when it refused the line.  */

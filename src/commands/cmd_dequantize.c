@@ -40,10 +40,13 @@ static size_t count_dequantized(const struct fp8q_conversion *c)
     return 0;
 }
 
-static int run(struct cli *cli, struct fp8q_conversion *c, const struct fp8q_request *r,
-               const char *destination)
+/* *@conversion_out is the caller's to close, also after a failure.  */
+static int run(struct cli *cli, const struct fp8q_request *r, const char *destination,
+               struct fp8q_conversion **conversion_out)
 {
     char bytes[32];
+    FP8Q_TRY(fp8q_conversion_open(r, &cli->run, conversion_out, &cli->warnings, &cli->error));
+    struct fp8q_conversion *c = *conversion_out;
     FP8Q_TRY(fp8q_conversion_run(c, destination, &cli->warnings, &cli->error));
 
     /* Progress goes first, then come warnings, then the result.  */
@@ -79,10 +82,7 @@ int cmd_dequantize(struct cli *cli)
     cli_request_settle(&r);
     r.request.source = operands[0];
 
-    int status = fp8q_conversion_open(&r.request, &cli->run, &c, &cli->warnings, &cli->error);
-    if (status == FP8Q_OK)
-        status = run(cli, c, &r.request, operands[1]);
-
+    int status = run(cli, &r.request, operands[1], &c);
     fp8q_conversion_close(c);
     cli_request_close(&r);
     return cli_end(cli, status);

@@ -104,9 +104,7 @@ static int write_evidence(struct cli *cli, const struct args *args, struct state
     fp8q_jsonw_close(&w, '}');
     fp8q_text_add(&w.text, "\n", 1);
 
-    int status = fp8q_text_status(&w.text, &cli->error);
-    if (status == FP8Q_OK)
-        status = fp8q_output_write(args->evidence, w.text.data, w.text.len, &cli->error);
+    int status = fp8q_output_text(args->evidence, &w.text, &cli->error);
     fp8q_text_reset(&w.text);
     return status;
 }
@@ -211,18 +209,19 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
 }
 
 /* What is read must not be written.  */
+static int guard_inputs(struct cli *cli, const char *const *paths, const struct args *args,
+                        struct fp8q_guard_list *guard)
+{
+    FP8Q_TRY(fp8q_guard_add(guard, paths[0], "the source", &cli->error));
+    FP8Q_TRY(fp8q_guard_add(guard, paths[1], "the checkpoint to evaluate", &cli->error));
+    FP8Q_TRY(cli_inputs_check(cli, &args->inputs, guard));
+    return cli_result_check(args->evidence, args->overwrite, guard, &cli->error);
+}
+
 static int check_outputs(struct cli *cli, const char *const *paths, const struct args *args)
 {
     struct fp8q_guard_list guard = {0};
-
-    int status = fp8q_guard_add(&guard, paths[0], "the source", &cli->error);
-    if (status == FP8Q_OK)
-        status = fp8q_guard_add(&guard, paths[1], "the checkpoint to evaluate", &cli->error);
-    if (status == FP8Q_OK)
-        status = cli_inputs_check(cli, &args->inputs, &guard);
-    if (status == FP8Q_OK)
-        status = cli_result_check(args->evidence, args->overwrite, &guard, &cli->error);
-
+    int status = guard_inputs(cli, paths, args, &guard);
     fp8q_guard_reset(&guard);
     return status;
 }

@@ -14,9 +14,15 @@ static const char usage[] =
     "Example: fp8q quantize --part 1/2 SRC DST && fp8q quantize --part 2/2 SRC DST &&\n"
     "         fp8q finish DST";
 
-static int run(struct cli *cli, struct fp8q_conversion *c, const char *destination)
+/* *@conversion_out is the caller's to close, also after a failure.  */
+static int run(struct cli *cli, const char *destination, struct fp8q_conversion **conversion_out)
 {
     char bytes[32];
+
+    /* What was asked for stands in what the parts left behind.  */
+    FP8Q_TRY(fp8q_conversion_open_parts(destination, &cli->run, conversion_out, &cli->warnings,
+                                        &cli->error));
+    struct fp8q_conversion *c = *conversion_out;
     FP8Q_TRY(fp8q_conversion_finish(c, destination, &cli->warnings, &cli->error));
     cli_progress_clear();
     cli_show_warnings(cli);
@@ -40,12 +46,7 @@ int cmd_finish(struct cli *cli)
     if (!cli_parse(cli, &syntax, &destination, &code))
         return code;
 
-    /* What was asked for stands in what the parts left behind.  */
-    int status =
-        fp8q_conversion_open_parts(destination, &cli->run, &c, &cli->warnings, &cli->error);
-    if (status == FP8Q_OK)
-        status = run(cli, c, destination);
-
+    int status = run(cli, destination, &c);
     fp8q_conversion_close(c);
     return cli_end(cli, status);
 }

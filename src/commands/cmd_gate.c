@@ -239,60 +239,58 @@ static void put_cell(struct fp8q_text *t, const char *text)
         fp8q_text_add(t, *text == '|' ? "\\|" : text, *text == '|' ? 2 : 1);
 }
 
-/* A job summary ($GITHUB_STEP_SUMMARY) has the words of other tools already, so the table goes
- * behind what is there.  */
-static int add_to_file(const char *path, const struct fp8q_text *table, struct fp8q_error *err)
+static void put_table(struct fp8q_text *t, const struct fp8q_gate *gate)
 {
-    enum { MOST_BYTES = 1 << 26 };
-    struct fp8q_text all = {0};
-    struct stat st;
-    bool there = false;
-    char *before = NULL;
-    size_t len = 0;
-
-    int status = fp8q_stat(path, &st, &there, err);
-    if (status == FP8Q_OK && there && S_ISREG(st.st_mode))
-        status = fp8q_read_file(path, MOST_BYTES, &before, &len, err);
-    if (status == FP8Q_OK) {
-        fp8q_text_add(&all, before ? before : "", len);
-        /* A last line that was not ended would swallow the heading.  */
-        fp8q_text_puts(&all, len && before[len - 1] != '\n' ? "\n\n" : "");
-        fp8q_text_add(&all, table->data, table->len);
-        status = fp8q_text_status(&all, err);
-    }
-
-    if (status == FP8Q_OK)
-        status = fp8q_output_write(path, all.data, all.len, err);
-
-    fp8q_text_reset(&all);
-    free(before);
-    return status;
-}
-
-static int report_markdown(struct cli *cli, const char *path, const struct fp8q_gate *gate)
-{
-    struct fp8q_text t = {0};
-    fp8q_text_printf(&t, "### fp8q gate: %s\n\n", fp8q_verdict_name(gate->verdict));
-    fp8q_text_puts(&t, "| verdict | check | observed | low | high | limit | n | |\n"
-                       "|---|---|---|---|---|---|---|---|\n");
+    fp8q_text_printf(t, "### fp8q gate: %s\n\n", fp8q_verdict_name(gate->verdict));
+    fp8q_text_puts(t, "| verdict | check | observed | low | high | limit | n | |\n"
+                      "|---|---|---|---|---|---|---|---|\n");
 
     for (size_t i = 0; i < gate->n_checks; i++) {
         const struct fp8q_gate_check *c = &gate->checks[i];
-        fp8q_text_printf(&t, "| %s | ", fp8q_verdict_name(c->verdict));
-        put_cell(&t, c->id);
-        fp8q_text_puts(&t, " |");
-        put_figure(&t, c->observed);
-        put_figure(&t, c->low);
-        put_figure(&t, c->high);
-        put_figure(&t, c->limit);
-        fp8q_text_printf(&t, c->n ? " %llu | " : " | ", (unsigned long long)c->n);
-        put_cell(&t, c->message);
-        fp8q_text_puts(&t, " |\n");
+        fp8q_text_printf(t, "| %s | ", fp8q_verdict_name(c->verdict));
+        put_cell(t, c->id);
+        fp8q_text_puts(t, " |");
+        put_figure(t, c->observed);
+        put_figure(t, c->low);
+        put_figure(t, c->high);
+        put_figure(t, c->limit);
+        fp8q_text_printf(t, c->n ? " %llu | " : " | ", (unsigned long long)c->n);
+        put_cell(t, c->message);
+        fp8q_text_puts(t, " |\n");
+    }
+}
+
+/* What a regular file at @path holds, as the beginning of @text.  */
+static int read_before(const char *path, struct fp8q_text *text, struct fp8q_error *err)
+{
+    enum { MOST_BYTES = 1 << 26 };
+    struct stat st;
+    bool there;
+    char *before;
+    size_t len;
+    FP8Q_TRY(fp8q_stat(path, &st, &there, err));
+    if (!there || !S_ISREG(st.st_mode))
+        return FP8Q_OK;
+
+    FP8Q_TRY(fp8q_read_file(path, MOST_BYTES, &before, &len, err));
+    fp8q_text_add(text, before, len);
+    /* A last line that was not ended would swallow the heading.  */
+    fp8q_text_puts(text, len && before[len - 1] != '\n' ? "\n\n" : "");
+    free(before);
+    return FP8Q_OK;
+}
+
+/* A job summary ($GITHUB_STEP_SUMMARY) has the words of other tools already, so the table goes
+ * behind what is there.  */
+static int report_markdown(struct cli *cli, const char *path, const struct fp8q_gate *gate)
+{
+    struct fp8q_text t = {0};
+    int status = read_before(path, &t, &cli->error);
+    if (status == FP8Q_OK) {
+        put_table(&t, gate);
+        status = fp8q_output_text(path, &t, &cli->error);
     }
 
-    int status = fp8q_text_status(&t, &cli->error);
-    if (status == FP8Q_OK)
-        status = add_to_file(path, &t, &cli->error);
     fp8q_text_reset(&t);
     return status;
 }
@@ -329,6 +327,21 @@ static int conclude(struct cli *cli, const struct fp8q_gate *gate)
     return status;
 }
 
+/* Reported whatever the verdict is; only then does it become the status.  */
+static int report(struct cli *cli, const struct gate_args *args, const struct fp8q_gate *gate)
+{
+    report_json(cli, gate);
+    report_text(cli, gate);
+
+    /* A report that could not be written is the status then: whoever asked for it must not miss
+     * it.  */
+    if (args->junit)
+        FP8Q_TRY(report_junit(cli, args->junit, gate));
+    if (args->markdown)
+        FP8Q_TRY(report_markdown(cli, args->markdown, gate));
+    return conclude(cli, gate);
+}
+
 /* ---- the command --------------------------------------------------------------------------- */
 
 static int judge(struct cli *cli, const struct gate_args *args, const struct gate_inputs *in)
@@ -355,19 +368,8 @@ static int judge(struct cli *cli, const struct gate_args *args, const struct gat
                                               .now = now};
     FP8Q_TRY(fp8q_gate(&request, &gate, &cli->error));
 
-    /* Reported whatever the verdict is; only then does it become the status.  */
     subject_json(cli, args, in);
-    report_json(cli, &gate);
-    report_text(cli, &gate);
-
-    int status = args->junit ? report_junit(cli, args->junit, &gate) : FP8Q_OK;
-    if (status == FP8Q_OK && args->markdown)
-        status = report_markdown(cli, args->markdown, &gate);
-    /* A report that could not be written is the status then: whoever asked for it must not miss
-     * it.  */
-    if (status == FP8Q_OK)
-        status = conclude(cli, &gate);
-
+    int status = report(cli, args, &gate);
     fp8q_gate_reset(&gate);
     return status;
 }
@@ -410,8 +412,7 @@ static int guard_inputs(struct fp8q_guard_list *guard, const struct gate_args *a
                   {args->policy, "the policy"}};
 
     for (size_t i = 0; i < sizeof(single) / sizeof(*single); i++)
-        if (single[i].path)
-            FP8Q_TRY(fp8q_guard_add(guard, single[i].path, single[i].what, err));
+        FP8Q_TRY(fp8q_guard_add(guard, single[i].path, single[i].what, err));
 
     FP8Q_TRY(guard_list(guard, &args->evidence, "evidence", err));
     return guard_list(guard, &args->baselines, "evidence of the baseline", err);
@@ -419,38 +420,43 @@ static int guard_inputs(struct fp8q_guard_list *guard, const struct gate_args *a
 
 /* What is read must not be written.  The files of --task stand within its words; they are JSON or
  * CSV that somebody named on purpose, and are looked at when they are read.  */
+static int guard_all(struct fp8q_guard_list *guard, const struct gate_args *args,
+                     struct fp8q_error *err)
+{
+    FP8Q_TRY(guard_inputs(guard, args, err));
+    if (args->junit)
+        FP8Q_TRY(fp8q_output_check(args->junit, guard, err));
+    return args->markdown ? fp8q_output_check(args->markdown, guard, err) : FP8Q_OK;
+}
+
 static int check_outputs(const struct gate_args *args, struct fp8q_error *err)
 {
     struct fp8q_guard_list guard = {0};
-    int status = guard_inputs(&guard, args, err);
-    if (status == FP8Q_OK && args->junit)
-        status = fp8q_output_check(args->junit, &guard, err);
-    if (status == FP8Q_OK && args->markdown)
-        status = fp8q_output_check(args->markdown, &guard, err);
+    int status = guard_all(&guard, args, err);
     fp8q_guard_reset(&guard);
     return status;
+}
+
+static int gate_with(struct cli *cli, const struct gate_args *args, struct gate_inputs *in)
+{
+    /* A policy file states only what differs from the defaults.  */
+    fp8q_policy_default(&in->policy);
+    if (args->policy)
+        FP8Q_TRY(fp8q_policy_read(args->policy, &in->policy, &cli->error));
+    if (args->print_policy)
+        return print_policy(cli, &in->policy);
+
+    FP8Q_TRY(read_all(cli, args, in));
+    cli_progress_clear();
+    return judge(cli, args, in);
 }
 
 static int run_gate(struct cli *cli, const struct gate_args *args)
 {
     struct gate_inputs in = {0};
     FP8Q_TRY(check_outputs(args, &cli->error));
-    int status = FP8Q_OK;
 
-    /* A policy file states only what differs from the defaults.  */
-    fp8q_policy_default(&in.policy);
-    if (args->policy)
-        status = fp8q_policy_read(args->policy, &in.policy, &cli->error);
-
-    if (status == FP8Q_OK && args->print_policy) {
-        status = print_policy(cli, &in.policy);
-    } else if (status == FP8Q_OK) {
-        status = read_all(cli, args, &in);
-        cli_progress_clear();
-        if (status == FP8Q_OK)
-            status = judge(cli, args, &in);
-    }
-
+    int status = gate_with(cli, args, &in);
     free_inputs(&in);
     return status;
 }

@@ -106,6 +106,17 @@ static int read_settings(struct cli *cli, struct settings *s, struct cli_request
 
 /* ---- the lock -------------------------------------------------------------------------------- */
 
+/* What is read must not be written.  */
+static int guard_inputs(struct cli *cli, const struct settings *s, const struct fp8q_request *r,
+                        struct fp8q_guard_list *guard)
+{
+    FP8Q_TRY(fp8q_guard_add(guard, r->source, "the source", &cli->error));
+    FP8Q_TRY(fp8q_guard_add(guard, r->like, "the checkpoint of --like", &cli->error));
+    FP8Q_TRY(fp8q_guard_add(guard, r->calibration, "the calibration", &cli->error));
+    FP8Q_TRY(fp8q_guard_add(guard, s->ignore_file, "the file of --ignore-file", &cli->error));
+    return fp8q_output_check(s->write_lock, guard, &cli->error);
+}
+
 /* Before the work: an existing lock allows the conversion, and a new one can be written where it
  * shall be.  */
 static int check_lock(struct cli *cli, struct settings *s, const struct fp8q_request *r,
@@ -123,16 +134,7 @@ static int check_lock(struct cli *cli, struct settings *s, const struct fp8q_req
     if (!s->write_lock || s->dry_run)
         return FP8Q_OK;
 
-    int status = fp8q_guard_add(&guard, r->source, "the source", &cli->error);
-    if (status == FP8Q_OK && r->like)
-        status = fp8q_guard_add(&guard, r->like, "the checkpoint of --like", &cli->error);
-    if (status == FP8Q_OK && r->calibration)
-        status = fp8q_guard_add(&guard, r->calibration, "the calibration", &cli->error);
-    if (status == FP8Q_OK && s->ignore_file)
-        status = fp8q_guard_add(&guard, s->ignore_file, "the file of --ignore-file", &cli->error);
-    if (status == FP8Q_OK)
-        status = fp8q_output_check(s->write_lock, &guard, &cli->error);
-
+    int status = guard_inputs(cli, s, r, &guard);
     fp8q_guard_reset(&guard);
     return status;
 }

@@ -36,16 +36,18 @@ static const char *const unaligned_words[] = {"keep", "quantize", NULL};
 static const char *const acts_words[] = {"none", "served", NULL};
 
 /* What is read must not be written.  */
+static int guard_inputs(struct cli *cli, const char *path, const struct args *args,
+                        struct fp8q_guard_list *guard)
+{
+    FP8Q_TRY(fp8q_guard_add(guard, path, "the source", &cli->error));
+    FP8Q_TRY(cli_inputs_check(cli, &args->inputs, guard));
+    return cli_result_check(args->ignore_file, args->overwrite, guard, &cli->error);
+}
+
 static int check_outputs(struct cli *cli, const char *path, const struct args *args)
 {
     struct fp8q_guard_list guard = {0};
-
-    int status = fp8q_guard_add(&guard, path, "the source", &cli->error);
-    if (status == FP8Q_OK)
-        status = cli_inputs_check(cli, &args->inputs, &guard);
-    if (status == FP8Q_OK)
-        status = cli_result_check(args->ignore_file, args->overwrite, &guard, &cli->error);
-
+    int status = guard_inputs(cli, path, args, &guard);
     fp8q_guard_reset(&guard);
     return status;
 }
@@ -103,8 +105,7 @@ static int write_ignore(struct cli *cli, const struct args *args, const struct s
 
     /* If nothing is to be left unquantized, the file is empty, but it is there.  */
     if (status == FP8Q_OK)
-        status =
-            fp8q_output_write(args->ignore_file, text.data ? text.data : "", text.len, &cli->error);
+        status = fp8q_output_text(args->ignore_file, &text, &cli->error);
 
     fp8q_text_reset(&text);
     return status;

@@ -206,29 +206,38 @@ static int describe_case(const struct fp8q_verification *v, size_t check, bool f
     return fp8q_text_status(detail, err);
 }
 
-/* One case for each check, and one more for what kept it from looking.  */
+/* One case for each check.  @texts has two for each of them.  */
+static int make_cases(const struct fp8q_verification *v, bool strict, struct cli_case *cases,
+                      struct fp8q_text *texts, struct fp8q_error *err)
+{
+    const struct fp8q_check *c;
+
+    for (size_t i = 0; (c = fp8q_verification_check(v, i)); i++) {
+        struct fp8q_text *message = &texts[2 * i], *detail = message + 1;
+        bool failed = c->status == FP8Q_CHECK_FAIL || (strict && c->status == FP8Q_CHECK_WARN);
+        FP8Q_TRY(describe_case(v, i, failed, message, detail, err));
+        cases[i] = (struct cli_case){"fp8q.verify", c->id, message->data, detail->data,
+                                     failed ? CLI_FAILED : CLI_PASSED};
+    }
+    return FP8Q_OK;
+}
+
+/* All checks, and one case more for @failure (NULL: none), which kept verify from looking.  */
 static int write_junit(const char *path, const struct fp8q_verification *v, bool strict,
                        const struct fp8q_error *failure, struct fp8q_error *err)
 {
     size_t n_checks = fp8q_verification_info(v)->n_checks, n = n_checks;
     struct cli_case *cases = fp8q_array(n + 1, sizeof(*cases));
     struct fp8q_text *texts = fp8q_array(n, 2 * sizeof(*texts));
-    int status = cases && texts ? FP8Q_OK : fp8q_fail_nomem(err);
+    int status = cases && texts ? make_cases(v, strict, cases, texts, err) : fp8q_fail_nomem(err);
 
-    for (size_t i = 0; i < n_checks && status == FP8Q_OK; i++) {
-        const struct fp8q_check *c = fp8q_verification_check(v, i);
-        struct fp8q_text *message = &texts[2 * i], *detail = message + 1;
-        bool failed = c->status == FP8Q_CHECK_FAIL || (strict && c->status == FP8Q_CHECK_WARN);
-        status = describe_case(v, i, failed, message, detail, err);
-        cases[i] = (struct cli_case){"fp8q.verify", c->id, message->data, detail->data,
-                                     failed ? CLI_FAILED : CLI_PASSED};
-    }
-
-    /* Without this, a run that broke off would look like one that passed.  */
-    if (status == FP8Q_OK && failure)
-        cases[n++] = (struct cli_case){"fp8q.verify", "open", failure->message, NULL, CLI_ERROR};
-    if (status == FP8Q_OK)
+    if (status == FP8Q_OK) {
+        /* Without this, a run that broke off would look like one that passed.  */
+        if (failure)
+            cases[n++] =
+                (struct cli_case){"fp8q.verify", "open", failure->message, NULL, CLI_ERROR};
         status = cli_junit_write(path, "fp8q verify", cases, n, err);
+    }
 
     for (size_t i = 0; texts && i < 2 * n_checks; i++)
         fp8q_text_reset(&texts[i]);
@@ -240,21 +249,21 @@ static int write_junit(const char *path, const struct fp8q_verification *v, bool
 /* ---- the command ----------------------------------------------------------------------------- */
 
 /* The result file is nothing that is verified or compared with.  */
+static int guard_inputs(const char *junit, const struct fp8q_verify_request *r,
+                        struct fp8q_guard_list *guard, struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_guard_add(guard, r->path, "the checkpoint to verify", err));
+    FP8Q_TRY(fp8q_guard_add(guard, r->source, "the source", err));
+    FP8Q_TRY(fp8q_guard_add(guard, r->lock, "the lock", err));
+    FP8Q_TRY(fp8q_guard_add(guard, r->calibration, "the calibration", err));
+    return fp8q_output_check(junit, guard, err);
+}
+
 static int check_junit(const char *junit, const struct fp8q_verify_request *r,
                        struct fp8q_error *err)
 {
     struct fp8q_guard_list guard = {0};
-
-    int status = fp8q_guard_add(&guard, r->path, "the checkpoint to verify", err);
-    if (status == FP8Q_OK && r->source)
-        status = fp8q_guard_add(&guard, r->source, "the source", err);
-    if (status == FP8Q_OK && r->lock)
-        status = fp8q_guard_add(&guard, r->lock, "the lock", err);
-    if (status == FP8Q_OK && r->calibration)
-        status = fp8q_guard_add(&guard, r->calibration, "the calibration", err);
-    if (status == FP8Q_OK)
-        status = fp8q_output_check(junit, &guard, err);
-
+    int status = guard_inputs(junit, r, &guard, err);
     fp8q_guard_reset(&guard);
     return status;
 }
