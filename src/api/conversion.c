@@ -53,6 +53,13 @@ static int open_sources(struct fp8q_conversion *c, struct fp8q_warnings *warning
     return fp8q_conversion_describe(c, err);
 }
 
+static int open_request(struct fp8q_conversion *c, const struct fp8q_request *request,
+                        struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_request_copy(request, &c->request, err));
+    return open_sources(c, warnings, err);
+}
+
 static int new_conversion(const struct fp8q_run *run, struct fp8q_conversion **conversion_out,
                           struct fp8q_error *err)
 {
@@ -82,12 +89,7 @@ int fp8q_conversion_open(const struct fp8q_request *request, const struct fp8q_r
                          struct fp8q_error *err)
 {
     FP8Q_TRY(new_conversion(run, conversion_out, err));
-    struct fp8q_conversion *c = *conversion_out;
-
-    int status = fp8q_request_copy(request, &c->request, err);
-    if (status == FP8Q_OK)
-        status = open_sources(c, warnings, err);
-    return give_or_close(status, conversion_out);
+    return give_or_close(open_request(*conversion_out, request, warnings, err), conversion_out);
 }
 
 /* The request that parts left beside @destination, and how many they are.  */
@@ -102,19 +104,20 @@ static int read_parts(const char *destination, struct fp8q_request *request_out,
     return status;
 }
 
+static int open_parts(struct fp8q_conversion *c, const char *destination,
+                      struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_require(destination, "destination", err));
+    FP8Q_TRY(read_parts(destination, &c->request, &c->n_parts, err));
+    return open_sources(c, warnings, err);
+}
+
 int fp8q_conversion_open_parts(const char *destination, const struct fp8q_run *run,
                                struct fp8q_conversion **conversion_out,
                                struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     FP8Q_TRY(new_conversion(run, conversion_out, err));
-    struct fp8q_conversion *c = *conversion_out;
-
-    int status = fp8q_require(destination, "destination", err);
-    if (status == FP8Q_OK)
-        status = read_parts(destination, &c->request, &c->n_parts, err);
-    if (status == FP8Q_OK)
-        status = open_sources(c, warnings, err);
-    return give_or_close(status, conversion_out);
+    return give_or_close(open_parts(*conversion_out, destination, warnings, err), conversion_out);
 }
 
 void fp8q_conversion_close(struct fp8q_conversion *c)

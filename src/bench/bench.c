@@ -44,21 +44,25 @@ static void fill_matrix(uint16_t *values)
 }
 
 /* The same values in each matrix: the time of a conversion does not depend on them.  */
+static int repeat_matrix(const struct bench *b, int fd, const uint16_t *values, uint64_t n,
+                         uint64_t start, struct fp8q_error *err)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        FP8Q_TRY(fp8q_pwrite(fd, values, MATRIX, start + i * MATRIX, b->source, err));
+        FP8Q_TRY(fp8q_watch_check(b->options->watch, err));
+    }
+    return FP8Q_OK;
+}
+
 static int write_matrices(const struct bench *b, int fd, uint64_t n, uint64_t start,
                           struct fp8q_error *err)
 {
     uint16_t *values = fp8q_array(MATRIX / 2, sizeof(*values));
     if (!values)
         return fp8q_fail_nomem(err);
+
     fill_matrix(values);
-
-    int status = FP8Q_OK;
-    for (uint64_t i = 0; i < n && status == FP8Q_OK; i++) {
-        status = fp8q_pwrite(fd, values, MATRIX, start + i * MATRIX, b->source, err);
-        if (status == FP8Q_OK)
-            status = fp8q_watch_check(b->options->watch, err);
-    }
-
+    int status = repeat_matrix(b, fd, values, n, start, err);
     free(values);
     return status;
 }

@@ -468,6 +468,18 @@ static int open_file(struct fp8q_opening *o)
     return FP8Q_OK;
 }
 
+static int open_path(struct fp8q_opening *o, const char *path)
+{
+    bool is_dir;
+    o->ckpt->path = strdup(path);
+    if (!o->ckpt->path)
+        return fp8q_fail_nomem(o->err);
+
+    FP8Q_TRY(fp8q_is_dir(path, &is_dir, o->err));
+    FP8Q_TRY(fp8q_reading_create(&o->ckpt->reading, o->err));
+    return is_dir ? open_dir(o) : open_file(o);
+}
+
 int fp8q_ckpt_open(const char *path, struct fp8q_ckpt **ckpt_out, struct fp8q_warnings *warnings,
                    struct fp8q_error *err)
 {
@@ -479,19 +491,12 @@ int fp8q_ckpt_open_watched(const char *path, const struct fp8q_watch *watch,
                            struct fp8q_error *err)
 {
     struct fp8q_opening o = {.watch = watch, .warnings = warnings, .err = err};
-    bool is_dir;
-
     *ckpt_out = NULL;
     o.ckpt = fp8q_array(1, sizeof(*o.ckpt));
     if (!o.ckpt)
         return fp8q_fail_nomem(err);
 
-    o.ckpt->path = strdup(path);
-    int status = o.ckpt->path ? fp8q_is_dir(path, &is_dir, err) : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK)
-        status = fp8q_reading_create(&o.ckpt->reading, err);
-    if (status == FP8Q_OK)
-        status = is_dir ? open_dir(&o) : open_file(&o);
+    int status = open_path(&o, path);
 
     /* Needed only to open: the names that the checkpoint keeps were moved out of the list.  */
     fp8q_index_reset(&o.index);

@@ -144,12 +144,8 @@ int fp8q_ckpt_check_shards(struct fp8q_opening *o)
     struct fp8q_ckpt *ckpt = o->ckpt;
     struct file_id *ids = fp8q_array(ckpt->n_shards, sizeof(*ids));
     uint32_t *new_number = fp8q_array(ckpt->n_shards, sizeof(*new_number));
-    int status;
 
-    if (ids && new_number)
-        status = list_file_ids(o, ids);
-    else
-        status = fp8q_fail_nomem(o->err);
+    int status = ids && new_number ? list_file_ids(o, ids) : fp8q_fail_nomem(o->err);
     if (status == FP8Q_OK)
         status = merge_aliases(o, ids, new_number);
 

@@ -15,6 +15,19 @@ static float e8m0_value(uint8_t code)
     return code == 0xFF ? NAN : ldexpf(1.0f, (int)code - 127);
 }
 
+/* Of a float dtype, or of exponents.  */
+static void convert_values(const struct fp8q_tensor *tensor, const struct fp8q_kernel *kernel,
+                           const void *raw, float *out)
+{
+    enum fp8q_float from;
+    if (fp8q_float_of(tensor->dtype, &from)) {
+        kernel->to_f32[from](out, raw, (size_t)tensor->n_elems);
+        return;
+    }
+    for (size_t i = 0; i < tensor->n_elems; i++)
+        out[i] = e8m0_value(((const uint8_t *)raw)[i]);
+}
+
 /* Every float dtype as F32; U8 counts as E8M0 where @scales says that they are scales.  */
 static int read_values(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *tensor,
                        const struct fp8q_kernel *kernel, bool scales, float *out,
@@ -35,12 +48,8 @@ static int read_values(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *t
         return fp8q_fail_nomem(err);
 
     int status = fp8q_ckpt_read(ckpt, tensor, 0, raw, (size_t)tensor->size_bytes, err);
-    if (status == FP8Q_OK && wide)
-        kernel->to_f32[from](out, raw, (size_t)tensor->n_elems);
-    else if (status == FP8Q_OK)
-        for (size_t i = 0; i < tensor->n_elems; i++)
-            out[i] = e8m0_value(((const uint8_t *)raw)[i]);
-
+    if (status == FP8Q_OK)
+        convert_values(tensor, kernel, raw, out);
     free(raw);
     return status;
 }

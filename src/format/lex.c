@@ -427,61 +427,6 @@ int fp8q_lex_item(struct fp8q_lex *lex, bool *first)
     return next_in(lex, first, ']', "',' or ']'");
 }
 
-/* Keys of all open objects, outermost first.  */
-struct key_stack {
-    struct fp8q_lex_str *keys;
-    size_t count, cap;
-};
-
-static int check_unique(struct fp8q_lex *lex, struct key_stack *stack, size_t from)
-{
-    size_t count = stack->count - from, bytes = 0, used = 0;
-    int status = FP8Q_OK;
-
-    /* The object has ended: its keys leave the stack, and stay readable until the next is pushed.  */
-    stack->count = from;
-    if (count < 2)
-        return FP8Q_OK;
-
-    const struct fp8q_lex_str *keys = stack->keys + from;
-    /* Names are compared decoded: "\u0061" is "a".  */
-    for (size_t i = 0; i < count; i++)
-        bytes += keys[i].escaped ? keys[i].len : 0;
-
-    struct fp8q_lex_name *names = fp8q_array(count, sizeof(*names));
-    char *decoded = fp8q_array(bytes, 1);
-    if (!names || !decoded) {
-        status = fp8q_fail_nomem(lex->err);
-        goto out;
-    }
-
-    for (size_t i = 0; i < count; i++) {
-        names[i].bytes = lex->text + keys[i].begin;
-        names[i].len = keys[i].len;
-        if (keys[i].escaped) {
-            names[i].bytes = decoded + used;
-            names[i].len = fp8q_lex_decode(lex, keys[i], decoded + used);
-            used += names[i].len;
-        }
-        names[i].hash = fp8q_lex_hash(names[i].bytes, names[i].len);
-        names[i].index = i;
-    }
-
-    fp8q_lex_sort_names(names, count);
-    for (size_t i = 1; i < count && status == FP8Q_OK; i++) {
-        struct fp8q_shown shown;
-        if (fp8q_lex_same_name(&names[i - 1], &names[i]))
-            status = fp8q_lex_fail(lex, keys[names[i].index].begin, "dup-key",
-                                   "duplicate key \"%s\" in one object",
-                                   fp8q_show_n(&shown, names[i].bytes, names[i].len));
-    }
-
-out:
-    free(decoded);
-    free(names);
-    return status;
-}
-
 static int refuse_nul(const struct fp8q_lex *lex, const struct fp8q_lex_str *str)
 {
     if (lex->no_nul && str->has_nul)
@@ -510,7 +455,7 @@ static int open_level(struct fp8q_lex *lex, struct level *levels, unsigned *n_le
 
 /* Steps to the next value inside the open levels, closing those that end.  */
 static int next_value(struct fp8q_lex *lex, struct level *levels, unsigned *n_levels,
-                      struct key_stack *stack, bool unique_keys)
+                      struct fp8q_lex_keys *stack, bool unique_keys)
 {
     while (*n_levels > 0) {
         struct level *level = &levels[*n_levels - 1];
@@ -523,7 +468,7 @@ static int next_value(struct fp8q_lex *lex, struct level *levels, unsigned *n_le
         /* An object or array that ends is a value that ends, in the level above.  */
         if (more == 0) {
             if (level->object && unique_keys)
-                FP8Q_TRY(check_unique(lex, stack, level->keys_from));
+                FP8Q_TRY(fp8q_lex_check_keys(lex, stack, level->keys_from));
             (*n_levels)--;
             continue;
         }
@@ -541,66 +486,39 @@ static int next_value(struct fp8q_lex *lex, struct level *levels, unsigned *n_le
     return FP8Q_OK;
 }
 
-int fp8q_lex_value(struct fp8q_lex *lex, unsigned depth, bool unique_keys)
+static int lex_text(struct fp8q_lex *lex)
+{
+    struct fp8q_lex_str str = {0};
+    FP8Q_TRY(fp8q_lex_string(lex, &str));
+    return refuse_nul(lex, &str);
+}
+
+/* A list of open levels, no recursion: a text must not decide how deep the stack grows.  */
+static int lex_levels(struct fp8q_lex *lex, unsigned depth, struct fp8q_lex_keys *stack,
+                      bool unique_keys)
 {
     struct level levels[DEEPEST];
     unsigned n_levels = 0;
-    struct key_stack stack = {0};
-    int status;
 
-    /* A list of open levels, no recursion: a text must not decide how deep the stack grows.  */
     do {
-        struct fp8q_lex_str str = {0};
         int c = fp8q_lex_peek(lex);
         if (c == '{' || c == '[')
-            status = open_level(lex, levels, &n_levels, depth, stack.count);
-        else if (c == '"') {
-            status = fp8q_lex_string(lex, &str);
-            if (status == FP8Q_OK)
-                status = refuse_nul(lex, &str);
-        } else
-            status = lex_word_or_number(lex);
+            FP8Q_TRY(open_level(lex, levels, &n_levels, depth, stack->count));
+        else if (c == '"')
+            FP8Q_TRY(lex_text(lex));
+        else
+            FP8Q_TRY(lex_word_or_number(lex));
 
         /* A value or its bracket is read: the next one may lie on another level.  */
-        if (status == FP8Q_OK)
-            status = next_value(lex, levels, &n_levels, &stack, unique_keys);
-    } while (status == FP8Q_OK && n_levels > 0);
+        FP8Q_TRY(next_value(lex, levels, &n_levels, stack, unique_keys));
+    } while (n_levels > 0);
+    return FP8Q_OK;
+}
 
+int fp8q_lex_value(struct fp8q_lex *lex, unsigned depth, bool unique_keys)
+{
+    struct fp8q_lex_keys stack = {0};
+    int status = lex_levels(lex, depth, &stack, unique_keys);
     free(stack.keys);
     return status;
-}
-
-/* ---- equal names --------------------------------------------------------------------------- */
-
-uint64_t fp8q_lex_hash(const char *bytes, size_t len)
-{
-    uint64_t hash = UINT64_C(0xCBF29CE484222325); /* FNV-1a; collisions only cost a comparison */
-    for (size_t i = 0; i < len; i++)
-        hash = (hash ^ (unsigned char)bytes[i]) * UINT64_C(0x100000001B3);
-    return hash;
-}
-
-static int compare_names(const void *a, const void *b)
-{
-    const struct fp8q_lex_name *x = a, *y = b;
-    if (x->hash != y->hash)
-        return x->hash < y->hash ? -1 : 1;
-    if (x->len != y->len)
-        return x->len < y->len ? -1 : 1;
-
-    int order = memcmp(x->bytes, y->bytes, x->len);
-    if (order)
-        return order;
-    return x->index < y->index ? -1 : x->index > y->index;
-}
-
-void fp8q_lex_sort_names(struct fp8q_lex_name *names, size_t count)
-{
-    if (count)
-        qsort(names, count, sizeof(*names), compare_names);
-}
-
-bool fp8q_lex_same_name(const struct fp8q_lex_name *a, const struct fp8q_lex_name *b)
-{
-    return a->hash == b->hash && a->len == b->len && memcmp(a->bytes, b->bytes, a->len) == 0;
 }

@@ -81,5 +81,15 @@ uint64_t fp8q_lex_hash(const char *bytes, size_t len);
 /* Sorts by (hash, bytes, index), so that equal names are neighbours.  */
 void fp8q_lex_sort_names(struct fp8q_lex_name *names, size_t count);
 bool fp8q_lex_same_name(const struct fp8q_lex_name *a, const struct fp8q_lex_name *b);
+/* Sorts them, and gives one that stands there twice: the later of the two; NULL if there is none.  */
+const struct fp8q_lex_name *fp8q_lex_find_twin(struct fp8q_lex_name *names, size_t count);
+
+/* Keys of all open objects, outermost first; fp8q_lex_value() keeps them.  */
+struct fp8q_lex_keys {
+    struct fp8q_lex_str *keys;
+    size_t count, cap;
+};
+/* Takes the keys of the object that began at number @from off the stack; none may stand twice.  */
+int fp8q_lex_check_keys(struct fp8q_lex *lex, struct fp8q_lex_keys *stack, size_t from);
 
 #endif

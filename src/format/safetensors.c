@@ -353,7 +353,6 @@ static int fail_tensor(const struct parser *p, const struct fp8q_st_tensor *t, c
 static int check_names(const struct parser *p)
 {
     const struct fp8q_st_header *header = p->header;
-    int status = FP8Q_OK;
     struct fp8q_lex_name *names = fp8q_array(header->n_tensors, sizeof(*names));
 
     if (!names)
@@ -365,12 +364,11 @@ static int check_names(const struct parser *p)
         names[i] = (struct fp8q_lex_name){fp8q_lex_hash(name, len), name, len, i};
     }
 
-    fp8q_lex_sort_names(names, header->n_tensors);
-    for (size_t i = 1; i < header->n_tensors && status == FP8Q_OK; i++) {
-        if (fp8q_lex_same_name(&names[i - 1], &names[i]))
-            status = fail_tensor(p, &header->tensors[names[i].index], "dup-key",
-                                 ": this name stands in the header twice");
-    }
+    int status = FP8Q_OK;
+    const struct fp8q_lex_name *twice = fp8q_lex_find_twin(names, header->n_tensors);
+    if (twice)
+        status = fail_tensor(p, &header->tensors[twice->index], "dup-key",
+                             ": this name stands in the header twice");
 
     free(names);
     return status;

@@ -69,12 +69,10 @@ static int check_unique(struct fp8q_lex_name *names, size_t count, const char *k
     struct fp8q_shown shown;
     int status = FP8Q_OK;
 
-    fp8q_lex_sort_names(names, count);
-    for (size_t i = 1; i < count && status == FP8Q_OK; i++) {
-        if (fp8q_lex_same_name(&names[i - 1], &names[i]))
-            status = fp8q_fail(err, FP8Q_E_ARG, "dup-key", "%s \"%s\" twice", kind,
-                               fp8q_show_n(&shown, names[i].bytes, names[i].len));
-    }
+    const struct fp8q_lex_name *twice = fp8q_lex_find_twin(names, count);
+    if (twice)
+        status = fp8q_fail(err, FP8Q_E_ARG, "dup-key", "%s \"%s\" twice", kind,
+                           fp8q_show_n(&shown, twice->bytes, twice->len));
     free(names);
     return status;
 }

@@ -16,7 +16,7 @@
 #include "measure/internal.h"
 
 struct codes_job {
-    const struct fp8q_hessian *before, *after;
+    struct fp8q_hessian *before, *after;
     const struct fp8q_weights *weights;
     const struct fp8q_kernel *kernel;
     const struct fp8q_gemm *gemm;
@@ -161,25 +161,28 @@ static int all_tensors(struct codes_job *job, const struct fp8q_ckpt *ckpt, uint
     return FP8Q_OK;
 }
 
+static int with_hessians(struct codes_job *job, const struct fp8q_drift_pair *pair,
+                         struct fp8q_drift_site *out, struct fp8q_error *err)
+{
+    uint64_t width = fp8q_calib_find(pair->before, out->name)->width;
+    unsigned n = job->n_threads;
+    FP8Q_TRY(fp8q_hessian_create(pair->before, out->name, width, n, &job->before, err));
+    FP8Q_TRY(fp8q_hessian_create(pair->after, out->name, width, n, &job->after, err));
+
+    /* A file without Hessians (--no-moments) has nothing to re-round with.  */
+    if (!job->before || !job->after)
+        return FP8Q_OK;
+    return all_tensors(job, pair->options->ckpt, width, out, err);
+}
+
 static int site_codes(struct codes_job *job, const struct fp8q_drift_pair *pair,
                       struct fp8q_drift_site *out, struct fp8q_error *err)
 {
-    struct fp8q_hessian *before = NULL, *after = NULL;
-    uint64_t width = fp8q_calib_find(pair->before, out->name)->width;
-    unsigned n_threads = job->n_threads;
+    job->before = job->after = NULL;
+    int status = with_hessians(job, pair, out, err);
 
-    int status = fp8q_hessian_create(pair->before, out->name, width, n_threads, &before, err);
-    if (status == FP8Q_OK)
-        status = fp8q_hessian_create(pair->after, out->name, width, n_threads, &after, err);
-
-    /* A file without Hessians (--no-moments) has nothing to re-round with.  */
-    job->before = before;
-    job->after = after;
-    if (status == FP8Q_OK && before && after)
-        status = all_tensors(job, pair->options->ckpt, width, out, err);
-
-    fp8q_hessian_destroy(before);
-    fp8q_hessian_destroy(after);
+    fp8q_hessian_destroy(job->before);
+    fp8q_hessian_destroy(job->after);
     return status;
 }
 

@@ -13,6 +13,14 @@ size_t fp8q_longest_sample(const struct fp8q_inputs *inputs)
     return longest;
 }
 
+static int run_group(struct fp8q_group *group, const struct fp8q_model *other, size_t first,
+                     fp8q_group_fn *run, void *ctx, struct fp8q_error *err)
+{
+    if (other)
+        FP8Q_TRY(fp8q_group_add(group, other, err));
+    return run(ctx, group, first, err);
+}
+
 int fp8q_groups_run(const struct fp8q_model *model, const struct fp8q_model *other,
                     const struct fp8q_inputs *inputs, size_t max_tokens, fp8q_group_fn *run,
                     void *ctx, struct fp8q_error *err)
@@ -23,9 +31,7 @@ int fp8q_groups_run(const struct fp8q_model *model, const struct fp8q_model *oth
         n = fp8q_group_size(inputs, i, max_tokens);
         FP8Q_TRY(fp8q_group_open(&group, model, inputs->samples + i, n, err));
 
-        int status = other ? fp8q_group_add(&group, other, err) : FP8Q_OK;
-        if (status == FP8Q_OK)
-            status = run(ctx, &group, i, err);
+        int status = run_group(&group, other, i, run, ctx, err);
         fp8q_group_close(&group);
         FP8Q_TRY(status);
     }

@@ -55,6 +55,26 @@ void fp8q_pattern_set_free(struct fp8q_pattern_set *set)
     free(set);
 }
 
+/* All of them, also after a match: each has to show that it does something.  */
+static int match_module(struct fp8q_pattern_set *set, const char *module,
+                        const struct fp8q_decision *d, bool *ignored, bool *included,
+                        struct fp8q_error *err)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        struct entry *e = &set->entries[i];
+        bool matches;
+        FP8Q_TRY(fp8q_pattern_match(e->pattern, module, &matches, err));
+        if (!matches)
+            continue;
+
+        /* A pattern that only repeats the default is worth a word.  */
+        e->n_matches++;
+        e->n_changing += d->quantize != e->is_include;
+        *(e->is_include ? included : ignored) = true;
+    }
+    return FP8Q_OK;
+}
+
 int fp8q_pattern_set_match(struct fp8q_pattern_set *set, const char *tensor_name,
                            const struct fp8q_decision *d, bool *ignored_out, bool *included_out,
                            struct fp8q_error *err)
@@ -66,22 +86,8 @@ int fp8q_pattern_set_match(struct fp8q_pattern_set *set, const char *tensor_name
     char *module = strndup(tensor_name, fp8q_module_len(tensor_name));
     if (!module)
         return fp8q_fail_nomem(err);
-    int status = FP8Q_OK;
 
-    /* All of them, also after a match: each has to show that it does something.  */
-    for (size_t i = 0; i < set->count && status == FP8Q_OK; i++) {
-        struct entry *e = &set->entries[i];
-        bool matches;
-        status = fp8q_pattern_match(e->pattern, module, &matches, err);
-        if (!matches)
-            continue;
-
-        /* A pattern that only repeats the default is worth a word.  */
-        e->n_matches++;
-        e->n_changing += d->quantize != e->is_include;
-        *(e->is_include ? included_out : ignored_out) = true;
-    }
-
+    int status = match_module(set, module, d, ignored_out, included_out, err);
     free(module);
     return status;
 }
@@ -165,36 +171,73 @@ static void find_near(const struct fp8q_ckpt *ckpt, const char *pattern, struct 
     }
 }
 
+/* What the user of @pattern may have meant.  */
+static void put_hint(struct fp8q_text *hint, const struct fp8q_ckpt *ckpt, const char *pattern)
+{
+    struct near near = {.count = 0};
+    struct fp8q_shown shown;
+
+    find_near(ckpt, pattern, &near);
+    for (size_t i = 0; i < near.count; i++) {
+        fp8q_text_puts(hint, i ? ", \"" : "; near: \"");
+        fp8q_text_puts(hint, fp8q_show(&shown, near.names[i]));
+        fp8q_text_puts(hint, "\"");
+    }
+
+    if (fp8q_is_weight_name(pattern))
+        fp8q_text_puts(hint, "; patterns match module names, without \".weight\"");
+}
+
+static int fail_or_warn(const struct fp8q_text *text, bool allowed, struct fp8q_warnings *warnings,
+                        struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_text_status(text, err));
+    if (allowed)
+        return fp8q_warn(warnings, err, "pattern-unmatched", "%s", text->data);
+    return fp8q_fail(err, FP8Q_E_ARG, "pattern-unmatched", "%s", text->data);
+}
+
 static int report_unmatched(const struct entry *e, const struct fp8q_ckpt *ckpt, bool allowed,
                             struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
-    struct near near = {.count = 0};
-    struct fp8q_text hint = {0};
+    struct fp8q_text text = {0};
     struct fp8q_shown shown;
-    const char *option = e->is_include ? "--include" : "--ignore";
-    const char *text = fp8q_pattern_text(e->pattern);
+    const char *pattern = fp8q_pattern_text(e->pattern);
 
-    find_near(ckpt, text, &near);
-    for (size_t i = 0; i < near.count; i++) {
-        fp8q_text_puts(&hint, i ? ", \"" : "; near: \"");
-        fp8q_text_puts(&hint, fp8q_show(&shown, near.names[i]));
-        fp8q_text_puts(&hint, "\"");
-    }
+    fp8q_text_printf(&text, "%s \"%s\" matches nothing", e->is_include ? "--include" : "--ignore",
+                     fp8q_show(&shown, pattern));
+    put_hint(&text, ckpt, pattern);
 
-    if (fp8q_is_weight_name(text))
-        fp8q_text_puts(&hint, "; patterns match module names, without \".weight\"");
-
-    int status = fp8q_text_status(&hint, err);
-    fp8q_show(&shown, text);
-    if (status == FP8Q_OK && allowed)
-        status = fp8q_warn(warnings, err, "pattern-unmatched", "%s \"%s\" matches nothing%s",
-                           option, shown.text, hint.data ? hint.data : "");
-    else if (status == FP8Q_OK)
-        status = fp8q_fail(err, FP8Q_E_ARG, "pattern-unmatched", "%s \"%s\" matches nothing%s",
-                           option, shown.text, hint.data ? hint.data : "");
-
-    fp8q_text_reset(&hint);
+    int status = fail_or_warn(&text, allowed, warnings, err);
+    fp8q_text_reset(&text);
     return status;
+}
+
+/* Warns of the first module of a tower that @unanchored reaches and the pattern itself does not.  */
+static int compare_reach(const struct entry *e, const struct fp8q_pattern *unanchored,
+                         const struct fp8q_ckpt *ckpt, const struct fp8q_selection *s,
+                         struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    const char *text = fp8q_pattern_text(e->pattern);
+    struct fp8q_shown a, b;
+
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        const char *name = ckpt->tensors[i].name;
+        bool now, then;
+
+        /* Elsewhere a pattern may be meant as it is written.  */
+        if (!s->decisions[i].tower)
+            continue;
+        FP8Q_TRY(fp8q_pattern_match(e->pattern, name, &now, err));
+        FP8Q_TRY(fp8q_pattern_match(unanchored, name, &then, err));
+        if (then && !now)
+            return fp8q_warn(
+                warnings, err, "pattern-anchored",
+                "--ignore \"%s\" is anchored at the start (Python's re.match) and misses "
+                "\"%s\"; write re:.*%s to reach it",
+                fp8q_show(&a, text), fp8q_show(&b, name), text + 3);
+    }
+    return FP8Q_OK;
 }
 
 /* `re:visual.*` does not reach `model.visual`: re.match anchors at the start.  */
@@ -204,7 +247,6 @@ static int lint_anchor(const struct entry *e, const struct fp8q_ckpt *ckpt,
 {
     const char *text = fp8q_pattern_text(e->pattern);
     struct fp8q_pattern *unanchored;
-    struct fp8q_shown a, b;
     if (!fp8q_pattern_is_regex(e->pattern) || e->is_include || strncmp(text + 3, ".*", 2) == 0)
         return FP8Q_OK;
 
@@ -218,25 +260,7 @@ static int lint_anchor(const struct entry *e, const struct fp8q_ckpt *ckpt,
     if (status != FP8Q_OK)
         return FP8Q_OK; /* the lengthened expression has no meaning: nothing to compare with */
 
-    for (size_t i = 0; i < ckpt->n_tensors && status == FP8Q_OK; i++) {
-        const char *name = ckpt->tensors[i].name;
-        bool now, then;
-
-        /* Elsewhere a pattern may be meant as it is written.  */
-        if (!s->decisions[i].tower)
-            continue;
-        status = fp8q_pattern_match(e->pattern, name, &now, err);
-        if (status == FP8Q_OK)
-            status = fp8q_pattern_match(unanchored, name, &then, err);
-        if (status == FP8Q_OK && then && !now) {
-            status =
-                fp8q_warn(warnings, err, "pattern-anchored",
-                          "--ignore \"%s\" is anchored at the start (Python's re.match) and misses "
-                          "\"%s\"; write re:.*%s to reach it",
-                          fp8q_show(&a, text), fp8q_show(&b, name), text + 3);
-            break;
-        }
-    }
+    status = compare_reach(e, unanchored, ckpt, s, warnings, err);
     fp8q_pattern_free(unanchored);
     return status;
 }

@@ -379,11 +379,10 @@ static void show_roots(const struct roots *roots, struct fp8q_text *text)
         fp8q_text_printf(text, ", and %zu more", roots->n_more);
 }
 
-/* Names the stacks that look like a decoder's but stand under another root, and for an unknown
- * type those that were taken.  */
-static int warn_about_roots(const struct context *c, struct fp8q_error *err)
+/* The roots of stacks that look like a decoder's: those that were taken for the language model, and
+ * those that were left.  */
+static void list_roots(const struct context *c, struct roots *taken, struct roots *left)
 {
-    struct roots taken = {.n_items = 0}, left = {.n_items = 0};
     for (size_t i = 0; i < c->ckpt->n_tensors; i++) {
         const struct fp8q_tensor *t = &c->ckpt->tensors[i];
         const struct fp8q_decision *d = &c->selection->decisions[i];
@@ -395,33 +394,43 @@ static int warn_about_roots(const struct context *c, struct fp8q_error *err)
 
         /* What stands in a known decoder and was left has a reason of its own.  */
         if (d->quantize)
-            count_root(&taken, t->name, root);
+            count_root(taken, t->name, root);
         else if (!fp8q_family_layer(&c->selection->family, t->name) &&
                  (d->reason == FP8Q_WHY_UNCLASSIFIED || !c->selection->family.known))
-            count_root(&left, t->name, root);
+            count_root(left, t->name, root);
     }
+}
 
+/* "@before: the roots @after"; nothing is said of none.  */
+static int warn_of(const struct context *c, const struct roots *roots, const char *id,
+                   const char *before, const char *after, struct fp8q_error *err)
+{
     struct fp8q_text text = {0};
-    int status = FP8Q_OK;
-    if (left.n_items) {
-        show_roots(&left, &text);
-        status = fp8q_text_status(&text, err);
-        if (status == FP8Q_OK)
-            status = fp8q_warn(c->warnings, err, "other-stacks",
-                               "layers under roots that are not this architecture's language "
-                               "model are left unquantized: %s; --include PAT adds them",
-                               text.data);
-    }
-    fp8q_text_reset(&text);
-    if (status == FP8Q_OK && taken.n_items && !c->selection->family.known && c->ckpt->config) {
-        show_roots(&taken, &text);
-        status = fp8q_text_status(&text, err);
-        if (status == FP8Q_OK)
-            status = fp8q_warn(c->warnings, err, "general-roots",
-                               "taken for the language model: %s", text.data);
-    }
+    if (roots->n_items == 0)
+        return FP8Q_OK;
+
+    show_roots(roots, &text);
+    int status = fp8q_text_status(&text, err);
+    if (status == FP8Q_OK)
+        status = fp8q_warn(c->warnings, err, id, "%s: %s%s", before, text.data, after);
     fp8q_text_reset(&text);
     return status;
+}
+
+/* Names the stacks that look like a decoder's but stand under another root, and for an unknown
+ * type those that were taken.  */
+static int warn_about_roots(const struct context *c, struct fp8q_error *err)
+{
+    struct roots taken = {.n_items = 0}, left = {.n_items = 0};
+    list_roots(c, &taken, &left);
+
+    FP8Q_TRY(warn_of(c, &left, "other-stacks",
+                     "layers under roots that are not this architecture's language model are left "
+                     "unquantized",
+                     "; --include PAT adds them", err));
+    if (c->selection->family.known || !c->ckpt->config)
+        return FP8Q_OK;
+    return warn_of(c, &taken, "general-roots", "taken for the language model", "", err);
 }
 
 static int warn_about_family(const struct context *c, struct fp8q_error *err)

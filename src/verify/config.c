@@ -55,27 +55,30 @@ static int note_misreading(void *context, const struct fp8q_misreading *m)
     return FP8Q_OK;
 }
 
-static int check_modules(struct lists *l, const struct fp8q_json *q, struct fp8q_error *err)
+static int ask_readers(struct lists *l, const struct fp8q_json *q,
+                       struct fp8q_exclusions *exclusions, struct fp8q_modules *modules,
+                       struct fp8q_error *err)
 {
     const struct fp8q_ckpt *ckpt = l->report->ckpt;
-    struct fp8q_exclusions exclusions = {.ignore = {NULL, 0}};
-    struct fp8q_modules modules = {.items = NULL};
-
-    int status = fp8q_exclusions_read(q, &exclusions, err);
-    if (status == FP8Q_OK)
-        status = fp8q_modules_of(ckpt, is_fp8, ckpt, &modules, err);
+    FP8Q_TRY(fp8q_exclusions_read(q, exclusions, err));
+    FP8Q_TRY(fp8q_modules_of(ckpt, is_fp8, ckpt, modules, err));
 
     /* Each module is counted under the one question that it can fail, and under that of the
      * readers.  */
-    for (size_t i = 0; i < modules.count; i++) {
-        struct fp8q_findings *f = modules.items[i].quantized ? &l->quantized : &l->listed;
+    for (size_t i = 0; i < modules->count; i++) {
+        struct fp8q_findings *f = modules->items[i].quantized ? &l->quantized : &l->listed;
         f->n_looked_at++;
         l->readers.n_looked_at++;
     }
+    return fp8q_readers_ask(exclusions, modules, note_misreading, l, err);
+}
 
-    if (status == FP8Q_OK)
-        status = fp8q_readers_ask(&exclusions, &modules, note_misreading, l, err);
+static int check_modules(struct lists *l, const struct fp8q_json *q, struct fp8q_error *err)
+{
+    struct fp8q_exclusions exclusions = {.ignore = {NULL, 0}};
+    struct fp8q_modules modules = {.items = NULL};
 
+    int status = ask_readers(l, q, &exclusions, &modules, err);
     fp8q_modules_reset(&modules);
     fp8q_exclusions_reset(&exclusions);
     return status;
