@@ -18,18 +18,19 @@ format       base
 kernel       base
 checkpoint   base format kernel
 select       base format kernel checkpoint
+engines      base format kernel checkpoint select
 tokenizer    base format
 model        base format kernel checkpoint select
-plan         base format kernel checkpoint select
+plan         base format kernel checkpoint select engines
 calibration  base format kernel checkpoint select model plan
 convert      base format kernel checkpoint select plan calibration
-verify       base format kernel checkpoint select plan calibration
+verify       base format kernel checkpoint select engines plan calibration
 measure      base format kernel checkpoint select model plan calibration
 gate         base format checkpoint
 bench        base format kernel
 api          base format kernel checkpoint select plan calibration convert verify
 cli          base format kernel checkpoint select tokenizer model plan verify gate
-commands     base format kernel checkpoint select tokenizer model plan calibration measure gate bench cli
+commands     base format kernel checkpoint select engines tokenizer model plan calibration measure gate bench cli
 '
 
 # Commands that are clients of the public interface: fp8q.h and cli/, and base/ for files.

@@ -135,7 +135,8 @@ static int build(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct 
 
     if (!plan->options.dequantize) {
         /* What is said about the output needs the decisions, not the files.  */
-        plan->largest_tp = fp8q_largest_tp(plan->ckpt, &plan->selection, &plan->tp_limit);
+        struct fp8q_tp tp = fp8q_plan_tp(plan);
+        plan->largest_tp = fp8q_largest_tp(&tp, &plan->tp_limit);
         FP8Q_TRY(fp8q_exclude(plan, warnings, err));
         FP8Q_TRY(warn_about_head(plan, warnings, err));
         FP8Q_TRY(warn_about_config(plan, warnings, err));

@@ -3,7 +3,7 @@
  * exclude.c - the exclusion list.
  *
  * How it works.  Engines differ: vLLM compares whole paths, SGLang dotted parts, transformers
- * regular expressions and suffixes, lmdeploy substrings (matchers.c).  So the list is made wide,
+ * regular expressions and suffixes, lmdeploy substrings (engines/engines.c).  So the list is made wide,
  * then narrowed, then proved:
  *
  *     1  each linear left unquantized by its full path, and again in the spellings of other module
@@ -21,7 +21,7 @@
 #include "base/text.h"
 #include "format/jsonw.h"
 #include "format/names.h"
-#include "plan/matchers.h"
+#include "engines/matchers.h"
 #include "select/fused.h"
 #include "select/pattern.h"
 #include "select/role.h"
@@ -414,7 +414,7 @@ struct reach {
     bool *drops, *anchors;
     struct fp8q_warnings *warnings;
     struct fp8q_error *err;
-    const char *readers[16]; /* of the misreadings that were said */
+    const struct fp8q_reader *readers[16]; /* of the misreadings that were said */
     size_t n_readers;
 };
 
@@ -510,11 +510,11 @@ static int warn_of(void *context, const struct fp8q_misreading *m)
         return fp8q_warn(r->warnings, r->err, "exclusion-reach",
                          "%s would leave \"%s\" in high precision, which is quantized: the entry "
                          "\"%s\" of the exclusion list reaches it",
-                         m->reader, fp8q_show(&a, m->module->name), fp8q_show(&b, m->entry));
+                         m->reader->name, fp8q_show(&a, m->module->name), fp8q_show(&b, m->entry));
     return fp8q_warn(r->warnings, r->err, "exclusion-missing",
                      "%s would build \"%s\" in FP8, which is left unquantized: no entry of the "
                      "exclusion list reaches it",
-                     m->reader, fp8q_show(&a, m->module->name));
+                     m->reader->name, fp8q_show(&a, m->module->name));
 }
 
 static int copy_list(const struct list *from, struct list *to)

@@ -6,6 +6,7 @@
 #define FP8Q_PLAN_INTERNAL_H
 
 #include "base/text.h"
+#include "engines/tp.h"
 #include "plan/plan.h"
 
 /* Fills plan->tensors and plan->pieces in the order in which the sources lie on disk, so that
@@ -15,11 +16,12 @@ int fp8q_plan_pieces(struct fp8q_plan *plan, struct fp8q_error *err);
 /* Counts tensors and bytes by reason.  limits.c  */
 void fp8q_plan_count(struct fp8q_plan *plan);
 
+/* What tensor parallelism has to cut of the output.  limits.c  */
+struct fp8q_tp fp8q_plan_tp(const struct fp8q_plan *plan);
+
 /* Fills plan->exclusions: every module that stays, in the spellings that engines ask for
  * (docs/reference/format.md "exclusion list"), sorted.  */
 int fp8q_exclude(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct fp8q_error *err);
-/* Whether the weight is a table that is looked up by token or position.  modules.c  */
-bool fp8q_is_token_table(const char *tensor);
 /* Whether an lm_head is quantized.  exclude.c  */
 bool fp8q_head_is_quantized(const struct fp8q_plan *plan);
 /* Whether there are layers of a draft root `mtp.`, whose numbers are those of the main ones.  */

@@ -176,10 +176,25 @@ static int refuse_nothing(const struct fp8q_plan *plan, struct fp8q_error *err)
     return status;
 }
 
+static bool in_blocks(const void *plan, size_t tensor)
+{
+    const struct fp8q_decision *d = &((const struct fp8q_plan *)plan)->selection.decisions[tensor];
+    return d->quantize && d->scheme == FP8Q_SCHEME_BLOCK;
+}
+
+struct fp8q_tp fp8q_plan_tp(const struct fp8q_plan *plan)
+{
+    return (struct fp8q_tp){.ckpt = plan->ckpt,
+                            .family = &plan->selection.family,
+                            .in_blocks = in_blocks,
+                            .context = plan};
+}
+
 static int refuse_tp(const struct fp8q_plan *plan, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
-    const char *name = fp8q_tp_misfit(plan->ckpt, &plan->selection, plan->options.tp);
+    struct fp8q_tp tp = fp8q_plan_tp(plan);
+    const char *name = fp8q_tp_misfit(&tp, plan->options.tp);
     if (plan->options.tp < 2 || !name)
         return FP8Q_OK;
 

@@ -2,7 +2,7 @@
  *
  * parts.c - logical parts of fused and stacked weights.
  */
-#include "select/internal.h"
+#include "select/parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

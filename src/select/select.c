@@ -23,6 +23,7 @@
 #include "format/names.h"
 #include "base/text.h"
 #include "select/internal.h"
+#include "select/parts.h"
 #include "select/quantized.h"
 #include "select/role.h"
 #include "checkpoint/scales.h"

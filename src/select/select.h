@@ -11,7 +11,6 @@
 #include "select/pattern.h"
 #include "select/quantized.h"
 #include "select/selection.h"
-#include "select/tp.h"
 
 /* Decides for every tensor of @ckpt.  Errors: FP8Q_E_ARG (bad pattern, pattern without a match),
  * FP8Q_E_MISMATCH (a split group with --strict, a name that --like has and the source lacks),

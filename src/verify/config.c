@@ -8,13 +8,13 @@
 #include <string.h>
 
 #include "format/names.h"
-#include "plan/matchers.h"
+#include "engines/matchers.h"
 
 static const char place[] = FP8Q_CONFIG_NAME ", quantization_config";
 
 /* ---- the exclusion list ---------------------------------------------------------------------- */
 
-/* By how the engines read it (plan/matchers.c), over all modules, those too that only engines
+/* By how the engines read it (engines/matchers.c), over all modules, those too that only engines
  * build.  What the newest versions take otherwise than it lies on disk is a fault of a checkpoint
  * that fp8q wrote; other tools write for one engine, so there only what every engine takes so is
  * one.  */
@@ -33,24 +33,24 @@ static int note_misreading(void *context, const struct fp8q_misreading *m)
     struct lists *l = context;
     const struct fp8q_module *module = m->module;
     struct fp8q_shown shown;
-    bool ours = l->report->ours && m->is_current;
+    bool ours = l->report->ours && !m->reader->is_older;
 
     /* An entry that is the module's own name is a fault whoever wrote it; one that merely reaches
      * it is one only in an output of fp8q, for the engines of today.  */
     if (m->entry && (ours || strcmp(m->entry, module->name) == 0))
         fp8q_findings_add(&l->quantized, module->tensor, module->name,
                           "is F8_E4M3 and in the exclusion list by \"%.150s\" for %s",
-                          fp8q_show(&shown, m->entry), m->reader);
+                          fp8q_show(&shown, m->entry), m->reader->name);
     else if (m->entry)
         fp8q_findings_add(&l->readers, module->tensor, module->name,
                           "is F8_E4M3, but \"%.150s\" excludes it for %s",
-                          fp8q_show(&shown, m->entry), m->reader);
-    else if (m->is_current)
+                          fp8q_show(&shown, m->entry), m->reader->name);
+    else if (!m->reader->is_older)
         fp8q_findings_add(&l->listed, module->tensor, module->name,
-                          "is not FP8 and not in the exclusion list for %s", m->reader);
+                          "is not FP8 and not in the exclusion list for %s", m->reader->name);
     else
         fp8q_findings_add(&l->readers, module->tensor, module->name,
-                          "is not FP8, but no entry excludes it for %s", m->reader);
+                          "is not FP8, but no entry excludes it for %s", m->reader->name);
 
     return FP8Q_OK;
 }

@@ -4,7 +4,7 @@
  */
 #include "support/support.h"
 
-#include "plan/matchers.h"
+#include "engines/matchers.h"
 #include "plan/plan.h"
 #include "support/maker.h"
 
@@ -37,7 +37,7 @@ enum {
 static int note(void *context, const struct fp8q_misreading *m)
 {
     for (unsigned i = 0; i < sizeof(names) / sizeof(*names); i++)
-        if (strcmp(names[i], m->reader) == 0)
+        if (strcmp(names[i], m->reader->name) == 0)
             *(unsigned *)context |= 1U << i;
     return FP8Q_OK;
 }
@@ -123,14 +123,17 @@ static void readers_of_compressed_tensors_follow_theirs(void **state)
         const char *entry, *module;
         unsigned readers;
     } cases[] = {
-        {"model.layers.0.mlp.up_proj", "model.layers.0.mlp.up_proj", CT | SGLANG | SGLANG_OLD},
+        {"model.layers.0.mlp.up_proj", "model.layers.0.mlp.up_proj",
+         CT | SGLANG | SGLANG_OLD | TRT},
+        {"model.layers.0.mlp", "model.layers.0.mlp.up_proj", SGLANG_OLD | TRT},
         {"mlp.up_proj", "model.layers.0.mlp.up_proj", SGLANG | SGLANG_OLD},
         {"proj", "model.layers.0.mlp.up_proj", SGLANG_OLD},
         {"MLP", "model.layers.0.mlp.up_proj", SGLANG_OLD},
         {"model.layers.0.mlp.gate", "model.layers.0.mlp.gate_proj", SGLANG_OLD},
         {"visual", "model.visual.blocks.0", SGLANG_OLD},
-        {"re:.*\\.mlp\\.gate$", "model.layers.0.mlp.gate", CT | SGLANG | SGLANG_OLD},
+        {"re:.*\\.mlp\\.gate$", "model.layers.0.mlp.gate", CT | SGLANG | SGLANG_OLD | TRT},
         {"re:.*\\.mlp\\.gate$", "model.layers.0.mlp.gate_proj", 0},
+        {"re:.*\\.mlp\\.", "model.layers.0.mlp.gate", CT | SGLANG | SGLANG_OLD},
         {"re:mlp", "model.layers.0.mlp", 0},
         {"re:(", "model.layers.0.mlp", 0},
     };

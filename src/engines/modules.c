@@ -2,7 +2,7 @@
  *
  * modules.c - the modules that engines make of a checkpoint's tensors.
  */
-#include "plan/matchers.h"
+#include "engines/matchers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,6 @@
 #include "base/text.h"
 #include "format/names.h"
 #include "kernel/block.h"
-#include "plan/internal.h"
 #include "select/families.h"
 #include "select/fused.h"
 #include "select/pattern.h"

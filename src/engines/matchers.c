@@ -2,12 +2,12 @@
  *
  * matchers.c - the readers of exclusion lists.
  *
- * How it works.  A row of the table says which key an engine reads and by which rules an entry
- * reaches a module.  Entries are sorted once for each reader; all entries that begin at one place
+ * How it works.  A row of the table (engines.c) says which key an engine reads and by which rules
+ * an entry reaches a module.  Entries are sorted once for each reader; all entries that begin at one place
  * of a module's name are then found by a few binary searches (next_prefix), so that no rule
  * compares every entry with every module.
  */
-#include "plan/matchers.h"
+#include "engines/matchers.h"
 
 #include <ctype.h>
 #include <fnmatch.h>
@@ -18,66 +18,6 @@
 #include "base/text.h"
 #include "select/pattern.h"
 
-/* ---- the table -------------------------------------------------------------------------------- */
-
-/* How an entry E reaches a module M.  */
-enum rules {
-    EXACT = 1 << 0,          /* E is M */
-    RUN = 1 << 1,            /* E is a run of whole components of M */
-    LAST_RUN = 1 << 2,       /* E is a run of components that ends M */
-    ANCESTOR = 1 << 3,       /* E is a run that begins M, or a glob that matches M or such a run */
-    BEGINS = 1 << 4,         /* E, as a regular expression, matches the beginning of M */
-    BEGINS_MODULE = 1 << 5,  /* the same, and the match ends where a component does */
-    ENDS = 1 << 6,           /* M ends with E */
-    PART = 1 << 7,           /* E is anywhere in M */
-    WITHIN = 1 << 8,         /* M is anywhere in E */
-    EXPERTS_WITHIN = 1 << 9, /* of an M with "experts": M is anywhere in an E with "experts" */
-    EXPERTS_ONLY_SO = 1 << 10, /* and by no other rule */
-    REGEX = 1 << 11,           /* "re:" E matches from the beginning of M */
-    BOTH_SPELLINGS = 1 << 12,  /* every E with and without a leading "model." */
-    NO_CASE = 1 << 13          /* upper and lower case are one */
-};
-
-enum keys {
-    IGNORED_IF_FILLED,
-    IGNORED_IF_PRESENT,
-    NOT_CONVERTED_FIRST,
-    NOT_CONVERTED,
-    BOTH,
-    IGNORE
-};
-
-static const struct reader {
-    const char *name;
-    enum fp8q_format format;
-    enum keys keys;
-    unsigned rules;
-    unsigned kinds;       /* of modules that it asks about */
-    bool is_older;        /* newer versions read otherwise */
-    const char *built_in; /* components that it knows by itself, whatever the list says */
-} readers[] = {
-    {"vLLM", FP8Q_FORMAT_FP8, IGNORED_IF_FILLED, EXACT | EXPERTS_WITHIN | EXPERTS_ONLY_SO,
-     FP8Q_MODULE_LINEAR | FP8Q_MODULE_PART | FP8Q_MODULE_EXPERTS, false, NULL},
-    {"SGLang", FP8Q_FORMAT_FP8, IGNORED_IF_PRESENT, RUN | EXPERTS_WITHIN | BOTH_SPELLINGS,
-     FP8Q_MODULE_LINEAR | FP8Q_MODULE_PART | FP8Q_MODULE_EXPERTS, false, NULL},
-    {"transformers", FP8Q_FORMAT_FP8, NOT_CONVERTED_FIRST, BEGINS_MODULE | ENDS,
-     FP8Q_MODULE_LINEAR | FP8Q_MODULE_EXPERTS, false, NULL},
-    {"transformers before 5.24", FP8Q_FORMAT_FP8, NOT_CONVERTED_FIRST, BEGINS | ENDS,
-     FP8Q_MODULE_LINEAR | FP8Q_MODULE_EXPERTS, true, NULL},
-    {"transformers 4", FP8Q_FORMAT_FP8, NOT_CONVERTED, PART,
-     FP8Q_MODULE_LINEAR | FP8Q_MODULE_EXPERT, true, "lm_head"},
-    {"TensorRT-LLM", FP8Q_FORMAT_FP8, BOTH, ANCESTOR, FP8Q_MODULE_LINEAR | FP8Q_MODULE_EXPERTS,
-     false, "kv_b_proj k_b_proj eh_proj"},
-    {"lmdeploy", FP8Q_FORMAT_FP8, IGNORED_IF_FILLED, WITHIN,
-     FP8Q_MODULE_LINEAR | FP8Q_MODULE_MERGED | FP8Q_MODULE_EXPERTS, false, NULL},
-    {"vLLM and transformers", FP8Q_FORMAT_COMPRESSED_TENSORS, IGNORE, EXACT | REGEX,
-     FP8Q_MODULE_LINEAR | FP8Q_MODULE_PART | FP8Q_MODULE_EXPERT, false, NULL},
-    {"SGLang", FP8Q_FORMAT_COMPRESSED_TENSORS, IGNORE, EXACT | LAST_RUN | REGEX,
-     FP8Q_MODULE_LINEAR | FP8Q_MODULE_PART | FP8Q_MODULE_EXPERT, false, NULL},
-    {"SGLang before 0.5.23", FP8Q_FORMAT_COMPRESSED_TENSORS, IGNORE, PART | REGEX | NO_CASE,
-     FP8Q_MODULE_LINEAR | FP8Q_MODULE_PART | FP8Q_MODULE_EXPERT, true, NULL},
-};
-
 /* ---- the entries of one reader ---------------------------------------------------------------- */
 
 struct entries {
@@ -85,7 +25,7 @@ struct entries {
     const char **sorted; /* plain names */
     size_t n_sorted, sorted_cap;
     bool begins_with[256]; /* first bytes of @sorted */
-    const char **tails;    /* for WITHIN: what begins at a component of an entry, sorted */
+    const char **tails;    /* for FP8Q_WITHIN: what begins at a component of an entry, sorted */
     size_t n_tails, tails_cap;
     struct expression {
         struct fp8q_pattern *pattern; /* NULL: @text is a glob */
@@ -118,7 +58,7 @@ static char *lower(const char *text)
 
 static int add_name(struct entries *e, const char *name, struct fp8q_error *err)
 {
-    if (e->rules & NO_CASE)
+    if (e->rules & FP8Q_NO_CASE)
         FP8Q_TRY(keep_text(e, lower(name), &name, err));
     FP8Q_TRY(fp8q_grow(&e->sorted, e->n_sorted, &e->sorted_cap, sizeof(name), err));
     e->sorted[e->n_sorted++] = name;
@@ -127,8 +67,8 @@ static int add_name(struct entries *e, const char *name, struct fp8q_error *err)
     e->begins_with[(unsigned char)*name] = true;
 
     /* What holds a module's whole name holds it from one of its components on.  */
-    bool needs_tails = e->rules & (WITHIN | EXPERTS_WITHIN);
-    bool only_experts = !(e->rules & WITHIN);
+    bool needs_tails = e->rules & (FP8Q_WITHIN | FP8Q_EXPERTS_WITHIN);
+    bool only_experts = !(e->rules & FP8Q_WITHIN);
     if (!needs_tails || (only_experts && !strstr(name, "experts")))
         return FP8Q_OK;
     for (const char *at = name; at; at = strchr(at, '.') ? strchr(at, '.') + 1 : NULL) {
@@ -160,7 +100,7 @@ static int add_expression(struct entries *e, const char *text, const char *regex
  * mean more, so names are compared as they are.  */
 static int add_begins(struct entries *e, const char *entry, struct fp8q_error *err)
 {
-    bool at_module = e->rules & BEGINS_MODULE;
+    bool at_module = e->rules & FP8Q_BEGINS_MODULE;
     struct fp8q_text regex = {0};
     if (!strpbrk(entry, "^$*+?()[]{}|\\"))
         return FP8Q_OK;
@@ -190,15 +130,15 @@ static int add_glob(struct entries *e, const char *entry, struct fp8q_error *err
 
 static int add_entry(struct entries *e, const char *entry, struct fp8q_error *err)
 {
-    if ((e->rules & REGEX) && strncmp(entry, "re:", 3) == 0)
+    if ((e->rules & FP8Q_REGEX) && strncmp(entry, "re:", 3) == 0)
         return add_expression(e, entry, entry, err);
-    if (e->rules & (BEGINS | BEGINS_MODULE))
+    if (e->rules & (FP8Q_BEGINS | FP8Q_BEGINS_MODULE))
         FP8Q_TRY(add_begins(e, entry, err));
-    if (e->rules & ANCESTOR)
+    if (e->rules & FP8Q_ANCESTOR)
         FP8Q_TRY(add_glob(e, entry, err));
 
     FP8Q_TRY(add_name(e, entry, err));
-    if (!(e->rules & BOTH_SPELLINGS))
+    if (!(e->rules & FP8Q_BOTH_SPELLINGS))
         return FP8Q_OK;
 
     struct fp8q_text other = {0};
@@ -220,21 +160,21 @@ static int add_list(struct entries *e, const struct fp8q_name_list *list, struct
     return FP8Q_OK;
 }
 
-static int add_lists(struct entries *e, const struct reader *r, const struct fp8q_exclusions *x,
-                     struct fp8q_error *err)
+static int add_lists(struct entries *e, const struct fp8q_reader *r,
+                     const struct fp8q_exclusions *x, struct fp8q_error *err)
 {
     const struct fp8q_name_list *ignored = &x->ignored_layers, *not_converted = &x->not_converted;
 
     switch (r->keys) {
-    case IGNORED_IF_FILLED:
+    case FP8Q_IGNORED_IF_FILLED:
         return add_list(e, ignored->count ? ignored : not_converted, err);
-    case IGNORED_IF_PRESENT:
+    case FP8Q_IGNORED_IF_PRESENT:
         return add_list(e, ignored->items ? ignored : not_converted, err);
-    case NOT_CONVERTED_FIRST:
+    case FP8Q_NOT_CONVERTED_FIRST:
         return add_list(e, not_converted->items ? not_converted : ignored, err);
-    case NOT_CONVERTED:
+    case FP8Q_NOT_CONVERTED:
         return add_list(e, not_converted, err);
-    case BOTH:
+    case FP8Q_BOTH_KEYS:
         FP8Q_TRY(add_list(e, ignored, err));
         return add_list(e, not_converted, err);
     default:
@@ -312,17 +252,20 @@ static bool accepts(unsigned rules, size_t at, bool at_component, size_t len, co
 {
     bool ends_component = is_boundary(module[at + len]), ends = at + len == n;
 
-    return (rules & PART) || ((rules & EXACT) && at == 0 && ends) ||
-           ((rules & RUN) && at_component && ends_component) ||
-           ((rules & LAST_RUN) && at_component && ends) ||
-           ((rules & ANCESTOR) && at == 0 && ends_component) || ((rules & BEGINS) && at == 0) ||
-           ((rules & BEGINS_MODULE) && at == 0 && ends_component) || ((rules & ENDS) && ends);
+    return (rules & FP8Q_PART) || ((rules & FP8Q_EXACT) && at == 0 && ends) ||
+           ((rules & FP8Q_RUN) && at_component && ends_component) ||
+           ((rules & FP8Q_LAST_RUN) && at_component && ends) ||
+           ((rules & FP8Q_ANCESTOR) && at == 0 && ends_component) ||
+           ((rules & FP8Q_BEGINS) && at == 0) ||
+           ((rules & FP8Q_BEGINS_MODULE) && at == 0 && ends_component) ||
+           ((rules & FP8Q_ENDS) && ends);
 }
 
 static const char *find_name(const struct entries *e, const char *module)
 {
     size_t n = strlen(module);
-    bool anywhere = e->rules & (PART | ENDS), runs = e->rules & (RUN | LAST_RUN);
+    bool anywhere = e->rules & (FP8Q_PART | FP8Q_ENDS),
+         runs = e->rules & (FP8Q_RUN | FP8Q_LAST_RUN);
 
     for (size_t at = 0; at < n; at++) {
         bool at_component = at == 0 || module[at - 1] == '.';
@@ -395,12 +338,12 @@ static const char *find_within(const struct entries *e, const char *module)
 /* The entry by which this reader leaves @module in high precision, or NULL.  */
 static const char *find_entry(const struct entries *e, const char *module)
 {
-    bool is_experts = (e->rules & EXPERTS_WITHIN) && strstr(module, "experts");
+    bool is_experts = (e->rules & FP8Q_EXPERTS_WITHIN) && strstr(module, "experts");
     const char *entry = NULL;
 
-    if (is_experts || (e->rules & WITHIN))
+    if (is_experts || (e->rules & FP8Q_WITHIN))
         entry = find_within(e, module);
-    if (!entry && !(is_experts && (e->rules & EXPERTS_ONLY_SO)))
+    if (!entry && !(is_experts && (e->rules & FP8Q_EXPERTS_ONLY_SO)))
         entry = find_name(e, module);
 
     return entry ? entry : find_expression(e, module);
@@ -408,7 +351,7 @@ static const char *find_entry(const struct entries *e, const char *module)
 
 /* ---- asking ----------------------------------------------------------------------------------- */
 
-static bool is_built_in(const struct reader *r, const char *module)
+static bool is_built_in(const struct fp8q_reader *r, const char *module)
 {
     size_t len;
     return r->built_in && fp8q_has_any_components(module, r->built_in, &len) != NULL;
@@ -420,18 +363,19 @@ static bool is_of_experts(const struct fp8q_module *m)
     return m->kind == FP8Q_MODULE_EXPERTS || fp8q_ends_with(m->name, "down_proj");
 }
 
-static int ask_module(const struct reader *r, const struct entries *e, const struct fp8q_module *m,
-                      struct fp8q_misreading *misreading, bool *is_wrong, struct fp8q_error *err)
+static int ask_module(const struct fp8q_reader *r, const struct entries *e,
+                      const struct fp8q_module *m, struct fp8q_misreading *misreading,
+                      bool *is_wrong, struct fp8q_error *err)
 {
     const char *name = m->name;
     char *lowered = NULL;
-    if ((r->rules & NO_CASE) && !(name = lowered = lower(m->name)))
+    if ((r->rules & FP8Q_NO_CASE) && !(name = lowered = lower(m->name)))
         return fp8q_fail_nomem(err);
 
     /* The parts of fused modules are compared by their whole names, experts or not.  */
     struct entries exact = *e;
-    if ((r->rules & EXPERTS_ONLY_SO) && !is_of_experts(m))
-        exact.rules &= ~(unsigned)EXPERTS_WITHIN;
+    if ((r->rules & FP8Q_EXPERTS_ONLY_SO) && !is_of_experts(m))
+        exact.rules &= ~(unsigned)FP8Q_EXPERTS_WITHIN;
     const char *entry = find_entry(&exact, name);
     /* Expressions mind the case.  */
     if (!entry && lowered)
@@ -439,12 +383,11 @@ static int ask_module(const struct reader *r, const struct entries *e, const str
     free(lowered);
 
     *is_wrong = (entry != NULL) == m->quantized;
-    *misreading = (struct fp8q_misreading){
-        .reader = r->name, .is_current = !r->is_older, .module = m, .entry = entry};
+    *misreading = (struct fp8q_misreading){.reader = r, .module = m, .entry = entry};
     return FP8Q_OK;
 }
 
-static int ask_reader(const struct reader *r, const struct entries *e,
+static int ask_reader(const struct fp8q_reader *r, const struct entries *e,
                       const struct fp8q_modules *modules,
                       int (*found)(void *context, const struct fp8q_misreading *misreading),
                       void *context, struct fp8q_error *err)
@@ -472,8 +415,8 @@ int fp8q_readers_ask(const struct fp8q_exclusions *exclusions, const struct fp8q
 {
     int status = FP8Q_OK;
 
-    for (size_t i = 0; i < sizeof(readers) / sizeof(*readers) && status == FP8Q_OK; i++) {
-        const struct reader *r = &readers[i];
+    for (size_t i = 0; i < fp8q_n_readers && status == FP8Q_OK; i++) {
+        const struct fp8q_reader *r = &fp8q_readers[i];
         struct entries e = {.rules = r->rules};
         if (r->format != exclusions->format)
             continue;

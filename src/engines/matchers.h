@@ -4,22 +4,15 @@
  * byte is written, and by verify.
  *
  * An engine builds a module in FP8 unless the list says otherwise.  The table of readers stands in
- * matchers.c, and in words in docs/reference/format.md.
+ * engines.c.
  */
-#ifndef FP8Q_MATCHERS_H
-#define FP8Q_MATCHERS_H
+#ifndef FP8Q_ENGINES_MATCHERS_H
+#define FP8Q_ENGINES_MATCHERS_H
 
 #include "checkpoint/checkpoint.h"
+#include "engines/engines.h"
 
 /* ---- modules ---------------------------------------------------------------------------------- */
-
-enum fp8q_module_kind {
-    FP8Q_MODULE_LINEAR = 1,  /* a matrix of the checkpoint */
-    FP8Q_MODULE_PART = 2,    /* a part of one that is fused on disk */
-    FP8Q_MODULE_EXPERTS = 4, /* all experts of a layer, which engines build as one module */
-    FP8Q_MODULE_EXPERT = 8,  /* one matrix of one expert */
-    FP8Q_MODULE_MERGED = 16  /* what engines merge, by its name there */
-};
 
 /* A module that an engine asks its list about.  */
 struct fp8q_module {
@@ -41,6 +34,10 @@ int fp8q_modules_of(const struct fp8q_ckpt *ckpt,
                     bool (*is_quantized)(const void *context, size_t tensor), const void *context,
                     struct fp8q_modules *modules_out, struct fp8q_error *err);
 void fp8q_modules_reset(struct fp8q_modules *modules);
+
+/* Whether the weight is a table that is looked up by token or position: no engine builds a linear
+ * of one.  */
+bool fp8q_is_token_table(const char *tensor);
 
 /* ---- lists ------------------------------------------------------------------------------------ */
 
@@ -66,8 +63,7 @@ void fp8q_exclusions_reset(struct fp8q_exclusions *exclusions);
 
 /* One module that a reader would build otherwise than it lies on disk.  */
 struct fp8q_misreading {
-    const char *reader; /* "SGLang before 0.5.23" */
-    bool is_current;    /* the newest version reads it so */
+    const struct fp8q_reader *reader;
     const struct fp8q_module *module;
     const char *entry; /* reaches a module in FP8; NULL: nothing reaches one that is not */
 };
