@@ -279,13 +279,17 @@ static void fill_alike(void *ctx, const struct maker_tensor *t, uint64_t from, v
 
 /* ---- configs --------------------------------------------------------------------------------- */
 
+/* Width, heads, inner width, layers, tokens, and the three parts of half a head that turn with time,
+   height and width.  */
 static const char vl_config[] =
     "{\n  \"architectures\": [\n    \"Qwen2_5_VLForConditionalGeneration\"\n  ],\n"
     "  \"model_type\": \"qwen2_5_vl\",\n  \"hidden_size\": %d,\n  \"num_attention_heads\": %d,\n"
-    "  \"num_key_value_heads\": 2,\n  \"num_hidden_layers\": %d,\n  \"tie_word_embeddings\": "
-    "true,\n"
-    "  \"torch_dtype\": \"bfloat16\",\n  \"vision_config\": {\n    \"model_type\": "
-    "\"qwen2_5_vl\"\n  }\n}\n";
+    "  \"num_key_value_heads\": 2,\n  \"intermediate_size\": %d,\n  \"num_hidden_layers\": %d,\n"
+    "  \"vocab_size\": %d,\n  \"hidden_act\": \"silu\",\n  \"rms_norm_eps\": 1e-06,\n"
+    "  \"max_position_embeddings\": 32768,\n  \"rope_theta\": 1000000.0,\n"
+    "  \"rope_scaling\": {\n    \"type\": \"mrope\",\n    \"mrope_section\": [%d, %d, %d]\n  },\n"
+    "  \"tie_word_embeddings\": true,\n  \"torch_dtype\": \"bfloat16\",\n"
+    "  \"vision_config\": {\n    \"model_type\": \"qwen2_5_vl\"\n  }\n}\n";
 static const char llama_config[] =
     "{\n  \"model_type\": \"llama\",\n  \"hidden_size\": 2048,\n  \"num_attention_heads\": 16,\n"
     "  \"num_key_value_heads\": 2\n}\n";
@@ -294,6 +298,28 @@ static const char deepseek_config[] =
     "128,\n"
     "  \"num_key_value_heads\": 128,\n  \"moe_intermediate_size\": 2048,\n  \"num_hidden_layers\": "
     "61\n}\n";
+
+/* A tokenizer.json whose tokens are the 256 bytes, so that the smallest checkpoint reads any text.  The bytes
+   that cannot be seen have names from U+0100 on, as in GPT-2.  */
+static void byte_tokenizer(const char *dir)
+{
+    char text[8192];
+    size_t n =
+        (size_t)snprintf(text, sizeof(text),
+                         "{\"added_tokens\": [], \"normalizer\": null, \"pre_tokenizer\": "
+                         "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": "
+                         "false}, \"model\": {\"type\": \"BPE\", \"vocab\": {");
+    unsigned unseen = 0x100;
+
+    for (unsigned byte = 0; byte < 256; byte++) {
+        bool seen = (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
+        unsigned code = seen ? byte : unseen++;
+        n += (size_t)snprintf(text + n, sizeof(text) - n, "%s\"\\u%04x\": %u", byte ? ", " : "",
+                              code, byte);
+    }
+    (void)snprintf(text + n, sizeof(text) - n, "}, \"merges\": []}}\n");
+    maker_write_text(dir, "tokenizer.json", text);
+}
 
 /* Below 100 MB the layers are small ones, or one would be more than all.  */
 static void llama(struct model *m, uint64_t megabytes)
@@ -347,14 +373,15 @@ static bool named(struct model *m, const char *kind, const char *path)
         m->shard_limit = 1500000;
         vision(m, 1, 128, 220, 256, 14);
         decoder(m, "model.", 2, 256, 128, 384, 512, true);
-        snprintf(config, sizeof(config), vl_config, 256, 4, 2);
+        snprintf(config, sizeof(config), vl_config, 256, 4, 384, 2, 512, 8, 12, 12);
         maker_write(&m->maker, path, config);
+        byte_tokenizer(path);
     } else if (strcmp(kind, "vl-2gb") == 0 || strcmp(kind, "file-2gb") == 0) {
         bool one_file = kind[0] == 'f';
         m->shard_limit = one_file ? 0 : 1200000000;
         vision(m, 8, 1280, 3420, 2048, 14);
         decoder(m, "model.", 11, 2048, 256, 11008, 32768, true);
-        snprintf(config, sizeof(config), vl_config, 2048, 16, 11);
+        snprintf(config, sizeof(config), vl_config, 2048, 16, 11008, 11, 32768, 16, 24, 24);
         if (one_file)
             maker_write_shard(&m->maker, 0, path);
         else
@@ -364,7 +391,7 @@ static bool named(struct model *m, const char *kind, const char *path)
         m->shard_limit = 5000000000;
         vision(m, 32, 1280, 3420, 2048, 14);
         decoder(m, "model.", 36, 2048, 256, 11008, 151936, true);
-        snprintf(config, sizeof(config), vl_config, 2048, 16, 36);
+        snprintf(config, sizeof(config), vl_config, 2048, 16, 11008, 36, 151936, 16, 24, 24);
         maker_write(&m->maker, path, config);
     } else if (strcmp(kind, "deepseek-v3") == 0 || strcmp(kind, "deepseek-v3-fp8") == 0) {
         m->maker.sparse = true;
