@@ -275,7 +275,7 @@ INLINE void decode(enum fp8q_float to, void *dst, const uint8_t *src, size_t n, 
         fp8q_kernel_scalar.decode[to]((char *)dst + size * i, src + i, n - i, scale);
 }
 
-INLINE uint32_t max_of8(__m256i v)
+INLINE uint32_t largest_f32(__m256i v)
 {
     __m128i max = _mm_max_epu32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     max = _mm_max_epu32(max, _mm_shuffle_epi32(max, 0x4E));
@@ -284,41 +284,35 @@ INLINE uint32_t max_of8(__m256i v)
 }
 
 /* The maximum of both 16-bit halves of each element of 32.  */
-INLINE uint32_t max_of16(__m256i v)
+INLINE uint32_t largest_half(__m256i v)
 {
-    return max_of8(
+    return largest_f32(
         _mm256_max_epu16(_mm256_srli_epi32(v, 16), _mm256_and_si256(v, _mm256_set1_epi32(0xFFFF))));
 }
 
-static uint32_t amax_half(const void *src, size_t n)
+/* Magnitudes as bits: 16 of 16 bits, or 8 of 32.  */
+INLINE __m256i magnitudes_half(const void *p)
 {
-    const __m256i mask = _mm256_set1_epi16(0x7FFF);
-    const char *p = src;
-    __m256i a = _mm256_setzero_si256(), b = a;
-    size_t i = 0;
-    for (; n - i >= 32; i += 32) {
-        a = _mm256_max_epu16(a, _mm256_and_si256(load_bytes(p + 2 * i), mask));
-        b = _mm256_max_epu16(b, _mm256_and_si256(load_bytes(p + 2 * i + 32), mask));
-    }
-    uint32_t max = max_of16(_mm256_max_epu16(a, b));
-    uint32_t rest = fp8q_kernel_scalar.amax_bits[FP8Q_FLOAT_BF16](p + 2 * i, n - i);
-    return rest > max ? rest : max;
+    return _mm256_and_si256(load_bytes(p), _mm256_set1_epi16(0x7FFF));
 }
 
-static uint32_t amax_f32(const void *src, size_t n)
+INLINE __m256i magnitudes_f32(const void *p)
 {
-    const __m256i mask = _mm256_set1_epi32(0x7FFFFFFF);
-    const char *p = src;
-    __m256i a = _mm256_setzero_si256(), b = a;
-    size_t i = 0;
-    for (; n - i >= 16; i += 16) {
-        a = _mm256_max_epu32(a, _mm256_and_si256(load_bytes(p + 4 * i), mask));
-        b = _mm256_max_epu32(b, _mm256_and_si256(load_bytes(p + 4 * i + 32), mask));
-    }
-    uint32_t max = max_of8(_mm256_max_epu32(a, b));
-    uint32_t rest = fp8q_kernel_scalar.amax_bits[FP8Q_FLOAT_F32](p + 4 * i, n - i);
-    return rest > max ? rest : max;
+    return _mm256_and_si256(load_bytes(p), _mm256_set1_epi32(0x7FFFFFFF));
 }
+
+INLINE __m256i larger_half(__m256i a, __m256i b)
+{
+    return _mm256_max_epu16(a, b);
+}
+
+INLINE __m256i larger_f32(__m256i a, __m256i b)
+{
+    return _mm256_max_epu32(a, b);
+}
+
+FP8Q_AMAX(BF16, half, 2, __m256i)
+FP8Q_AMAX(F32, f32, 4, __m256i)
 
 INLINE void widen(enum fp8q_float from, float *dst, const void *src, size_t n)
 {
@@ -329,20 +323,7 @@ INLINE void widen(enum fp8q_float from, float *dst, const void *src, size_t n)
         fp8q_kernel_scalar.to_f32[from](dst + i, (const char *)src + 2 * i, n - i);
 }
 
-static void bf16_to_f32(float *dst, const void *src, size_t n)
-{
-    widen(FP8Q_FLOAT_BF16, dst, src, n);
-}
-
-static void f16_to_f32(float *dst, const void *src, size_t n)
-{
-    widen(FP8Q_FLOAT_F16, dst, src, n);
-}
-
-static void f32_to_f32(float *dst, const void *src, size_t n)
-{
-    fp8q_kernel_scalar.to_f32[FP8Q_FLOAT_F32](dst, src, n);
-}
+FP8Q_WIDEN_INSTANCES
 
 /* The sum of 32 bytes.  */
 INLINE size_t sum_bytes(__m256i v)
@@ -371,7 +352,7 @@ static size_t scan_codes(const uint8_t *src, size_t n, unsigned *max_out)
     unsigned rest = 0;
     nans += fp8q_kernel_scalar.scan_codes(src + i, n - i, &rest);
     __m256i pairs = _mm256_max_epu8(max, _mm256_srli_epi16(max, 8));
-    unsigned vector_max = max_of16(_mm256_and_si256(pairs, _mm256_set1_epi16(0xFF)));
+    unsigned vector_max = largest_half(_mm256_and_si256(pairs, _mm256_set1_epi16(0xFF)));
     *max_out = vector_max > rest ? vector_max : rest;
     return nans;
 }
@@ -575,7 +556,7 @@ INLINE uint32_t amax_block(bool half, const char *src, size_t n_rows, size_t ste
 
     for (int v = 1; v < VECTORS; v++)
         max[0] = half ? _mm256_max_epu16(max[0], max[v]) : _mm256_max_epu32(max[0], max[v]);
-    return half ? max_of16(max[0]) : max_of8(max[0]);
+    return half ? largest_half(max[0]) : largest_f32(max[0]);
 }
 
 FP8Q_AMAX_ROWS(any_half, amax_half, 2)
@@ -602,16 +583,4 @@ static bool usable(void)
     return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-const struct fp8q_kernel fp8q_kernel_avx2 = {
-    .name = "avx2",
-    .usable = usable,
-    .amax_bits = {amax_half, amax_half, amax_f32},
-    .encode = {encode_bf16, encode_f16, encode_f32},
-    .amax_rows = {amax_rows_half, amax_rows_half, amax_rows_f32},
-    .encode_rows = {encode_rows_bf16, encode_rows_f16, encode_rows_f32},
-    .decode = {decode_bf16, decode_f16, decode_f32},
-    .to_f32 = {bf16_to_f32, f16_to_f32, f32_to_f32},
-    .scan_codes = scan_codes,
-    .check = {check_bf16, check_f16, check_f32},
-    .add_noise = {add_noise_bf16, add_noise_f16, add_noise_f32},
-};
+FP8Q_VARIANT(avx2)

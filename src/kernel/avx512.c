@@ -107,37 +107,41 @@ INLINE void decode(enum fp8q_float to, void *dst, const uint8_t *src, size_t n, 
         fp8q_kernel_scalar.decode[to]((char *)dst + size * i, src + i, n - i, scale);
 }
 
-static uint32_t amax_half(const void *src, size_t n)
+/* Magnitudes as bits: 32 of 16 bits, or 16 of 32.  */
+INLINE __m512i magnitudes_half(const void *p)
 {
-    const __m512i mask = _mm512_set1_epi16(0x7FFF);
-    const char *p = src;
-    __m512i a = _mm512_setzero_si512(), b = a;
-    size_t i = 0;
-    for (; n - i >= 64; i += 64) {
-        a = _mm512_max_epu16(a, _mm512_and_si512(_mm512_loadu_si512(p + 2 * i), mask));
-        b = _mm512_max_epu16(b, _mm512_and_si512(_mm512_loadu_si512(p + 2 * i + 64), mask));
-    }
-    a = _mm512_max_epu16(a, b);
-    a = _mm512_max_epu16(_mm512_srli_epi32(a, 16), _mm512_and_si512(a, _mm512_set1_epi32(0xFFFF)));
-    uint32_t max = _mm512_reduce_max_epu32(a);
-    uint32_t rest = fp8q_kernel_scalar.amax_bits[FP8Q_FLOAT_BF16](p + 2 * i, n - i);
-    return rest > max ? rest : max;
+    return _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi16(0x7FFF));
 }
 
-static uint32_t amax_f32(const void *src, size_t n)
+INLINE __m512i magnitudes_f32(const void *p)
 {
-    const __m512i mask = _mm512_set1_epi32(0x7FFFFFFF);
-    const char *p = src;
-    __m512i a = _mm512_setzero_si512(), b = a;
-    size_t i = 0;
-    for (; n - i >= 32; i += 32) {
-        a = _mm512_max_epu32(a, _mm512_and_si512(_mm512_loadu_si512(p + 4 * i), mask));
-        b = _mm512_max_epu32(b, _mm512_and_si512(_mm512_loadu_si512(p + 4 * i + 64), mask));
-    }
-    uint32_t max = _mm512_reduce_max_epu32(_mm512_max_epu32(a, b));
-    uint32_t rest = fp8q_kernel_scalar.amax_bits[FP8Q_FLOAT_F32](p + 4 * i, n - i);
-    return rest > max ? rest : max;
+    return _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(0x7FFFFFFF));
 }
+
+INLINE __m512i larger_half(__m512i a, __m512i b)
+{
+    return _mm512_max_epu16(a, b);
+}
+
+INLINE __m512i larger_f32(__m512i a, __m512i b)
+{
+    return _mm512_max_epu32(a, b);
+}
+
+INLINE uint32_t largest_f32(__m512i v)
+{
+    return _mm512_reduce_max_epu32(v);
+}
+
+/* Of both 16-bit halves of each element of 32.  */
+INLINE uint32_t largest_half(__m512i v)
+{
+    const __m512i low = _mm512_set1_epi32(0xFFFF);
+    return largest_f32(larger_half(_mm512_srli_epi32(v, 16), _mm512_and_si512(v, low)));
+}
+
+FP8Q_AMAX(BF16, half, 2, __m512i)
+FP8Q_AMAX(F32, f32, 4, __m512i)
 
 INLINE void widen(enum fp8q_float from, float *dst, const void *src, size_t n)
 {
@@ -148,20 +152,7 @@ INLINE void widen(enum fp8q_float from, float *dst, const void *src, size_t n)
         fp8q_kernel_scalar.to_f32[from](dst + i, (const char *)src + 2 * i, n - i);
 }
 
-static void bf16_to_f32(float *dst, const void *src, size_t n)
-{
-    widen(FP8Q_FLOAT_BF16, dst, src, n);
-}
-
-static void f16_to_f32(float *dst, const void *src, size_t n)
-{
-    widen(FP8Q_FLOAT_F16, dst, src, n);
-}
-
-static void f32_to_f32(float *dst, const void *src, size_t n)
-{
-    fp8q_kernel_scalar.to_f32[FP8Q_FLOAT_F32](dst, src, n);
-}
+FP8Q_WIDEN_INSTANCES
 
 static size_t scan_codes(const uint8_t *src, size_t n, unsigned *max_out)
 {
@@ -283,16 +274,4 @@ static bool usable(void)
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
-const struct fp8q_kernel fp8q_kernel_avx512 = {
-    .name = "avx512",
-    .usable = usable,
-    .amax_bits = {amax_half, amax_half, amax_f32},
-    .encode = {encode_bf16, encode_f16, encode_f32},
-    .amax_rows = {amax_rows_half, amax_rows_half, amax_rows_f32},
-    .encode_rows = {encode_rows_bf16, encode_rows_f16, encode_rows_f32},
-    .decode = {decode_bf16, decode_f16, decode_f32},
-    .to_f32 = {bf16_to_f32, f16_to_f32, f32_to_f32},
-    .scan_codes = scan_codes,
-    .check = {check_bf16, check_f16, check_f32},
-    .add_noise = {add_noise_bf16, add_noise_f16, add_noise_f32},
-};
+FP8Q_VARIANT(avx512)

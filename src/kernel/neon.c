@@ -144,33 +144,23 @@ INLINE void decode(enum fp8q_float to, void *dst, const uint8_t *src, size_t n, 
         fp8q_kernel_scalar.decode[to]((char *)dst + size * i, src + i, n - i, scale);
 }
 
-static uint32_t amax_half(const void *src, size_t n)
+/* Magnitudes as bits.  */
+INLINE uint16x8_t magnitudes_half(const char *p)
 {
-    const uint16x8_t mask = vdupq_n_u16(0x7FFF);
-    uint16x8_t a = vdupq_n_u16(0), b = a;
-    size_t i = 0;
-    for (; n - i >= 16; i += 16) {
-        a = vmaxq_u16(a, vandq_u16(vreinterpretq_u16_u8(load_bytes(src, 2 * i)), mask));
-        b = vmaxq_u16(b, vandq_u16(vreinterpretq_u16_u8(load_bytes(src, 2 * i + 16)), mask));
-    }
-    uint32_t max = vmaxvq_u16(vmaxq_u16(a, b));
-    uint32_t rest = fp8q_kernel_scalar.amax_bits[FP8Q_FLOAT_BF16]((const char *)src + 2 * i, n - i);
-    return rest > max ? rest : max;
+    return vandq_u16(vreinterpretq_u16_u8(load_bytes(p, 0)), vdupq_n_u16(0x7FFF));
 }
 
-static uint32_t amax_f32(const void *src, size_t n)
+INLINE uint32x4_t magnitudes_f32(const char *p)
 {
-    const uint32x4_t mask = vdupq_n_u32(0x7FFFFFFF);
-    uint32x4_t a = vdupq_n_u32(0), b = a;
-    size_t i = 0;
-    for (; n - i >= 8; i += 8) {
-        a = vmaxq_u32(a, vandq_u32(vreinterpretq_u32_u8(load_bytes(src, 4 * i)), mask));
-        b = vmaxq_u32(b, vandq_u32(vreinterpretq_u32_u8(load_bytes(src, 4 * i + 16)), mask));
-    }
-    uint32_t max = vmaxvq_u32(vmaxq_u32(a, b));
-    uint32_t rest = fp8q_kernel_scalar.amax_bits[FP8Q_FLOAT_F32]((const char *)src + 4 * i, n - i);
-    return rest > max ? rest : max;
+    return vandq_u32(vreinterpretq_u32_u8(load_bytes(p, 0)), vdupq_n_u32(0x7FFFFFFF));
 }
+
+#define larger_half vmaxq_u16
+#define larger_f32 vmaxq_u32
+#define largest_half vmaxvq_u16
+#define largest_f32 vmaxvq_u32
+FP8Q_AMAX(BF16, half, 2, uint16x8_t)
+FP8Q_AMAX(F32, f32, 4, uint32x4_t)
 
 INLINE void widen(enum fp8q_float from, float *dst, const void *src, size_t n)
 {
@@ -183,20 +173,7 @@ INLINE void widen(enum fp8q_float from, float *dst, const void *src, size_t n)
         fp8q_kernel_scalar.to_f32[from](dst + i, (const char *)src + 2 * i, n - i);
 }
 
-static void bf16_to_f32(float *dst, const void *src, size_t n)
-{
-    widen(FP8Q_FLOAT_BF16, dst, src, n);
-}
-
-static void f16_to_f32(float *dst, const void *src, size_t n)
-{
-    widen(FP8Q_FLOAT_F16, dst, src, n);
-}
-
-static void f32_to_f32(float *dst, const void *src, size_t n)
-{
-    fp8q_kernel_scalar.to_f32[FP8Q_FLOAT_F32](dst, src, n);
-}
+FP8Q_WIDEN_INSTANCES
 
 static size_t scan_codes(const uint8_t *src, size_t n, unsigned *max_out)
 {
@@ -280,30 +257,11 @@ INLINE size_t check(enum fp8q_float from, const void *src, const uint8_t *codes,
 FP8Q_INSTANCES(BF16, bf16)
 FP8Q_INSTANCES(F16, f16)
 FP8Q_INSTANCES(F32, f32)
-FP8Q_ADD_NOISE(bf16, 2)
-FP8Q_ADD_NOISE(f16, 2)
-FP8Q_ADD_NOISE(f32, 4)
-FP8Q_AMAX_ROWS(half, amax_half, 2)
-FP8Q_AMAX_ROWS(f32, amax_f32, 4)
-FP8Q_ENCODE_ROWS(bf16, 2)
-FP8Q_ENCODE_ROWS(f16, 2)
-FP8Q_ENCODE_ROWS(f32, 4)
+FP8Q_PLAIN_ROWS
 
 static bool usable(void)
 {
     return true;
 }
 
-const struct fp8q_kernel fp8q_kernel_neon = {
-    .name = "neon",
-    .usable = usable,
-    .amax_bits = {amax_half, amax_half, amax_f32},
-    .encode = {encode_bf16, encode_f16, encode_f32},
-    .amax_rows = {amax_rows_half, amax_rows_half, amax_rows_f32},
-    .encode_rows = {encode_rows_bf16, encode_rows_f16, encode_rows_f32},
-    .decode = {decode_bf16, decode_f16, decode_f32},
-    .to_f32 = {bf16_to_f32, f16_to_f32, f32_to_f32},
-    .scan_codes = scan_codes,
-    .check = {check_bf16, check_f16, check_f32},
-    .add_noise = {add_noise_bf16, add_noise_f16, add_noise_f32},
-};
+FP8Q_VARIANT(neon)

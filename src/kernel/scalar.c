@@ -261,30 +261,11 @@ static inline size_t check(enum fp8q_float from, const void *src, const uint8_t 
 FP8Q_INSTANCES(BF16, bf16)
 FP8Q_INSTANCES(F16, f16)
 FP8Q_INSTANCES(F32, f32)
-FP8Q_ADD_NOISE(bf16, 2)
-FP8Q_ADD_NOISE(f16, 2)
-FP8Q_ADD_NOISE(f32, 4)
-FP8Q_AMAX_ROWS(half, amax_half, 2)
-FP8Q_AMAX_ROWS(f32, amax_f32, 4)
-FP8Q_ENCODE_ROWS(bf16, 2)
-FP8Q_ENCODE_ROWS(f16, 2)
-FP8Q_ENCODE_ROWS(f32, 4)
+FP8Q_PLAIN_ROWS
 
 static bool usable(void)
 {
     return true;
 }
 
-const struct fp8q_kernel fp8q_kernel_scalar = {
-    .name = "scalar",
-    .usable = usable,
-    .amax_bits = {amax_half, amax_half, amax_f32},
-    .encode = {encode_bf16, encode_f16, encode_f32},
-    .amax_rows = {amax_rows_half, amax_rows_half, amax_rows_f32},
-    .encode_rows = {encode_rows_bf16, encode_rows_f16, encode_rows_f32},
-    .decode = {decode_bf16, decode_f16, decode_f32},
-    .to_f32 = {bf16_to_f32, f16_to_f32, f32_to_f32},
-    .scan_codes = scan_codes,
-    .check = {check_bf16, check_f16, check_f32},
-    .add_noise = {add_noise_bf16, add_noise_f16, add_noise_f32},
-};
+FP8Q_VARIANT(scalar)

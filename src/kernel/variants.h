@@ -142,6 +142,39 @@ static inline void noise_of(const float *w, const float *q, size_t n, const stru
     }                                                                                              \
     FP8Q_NOISE_INSTANCE(format)
 
+/* Two vectors of magnitudes a step, and the scalar kernel for the rest.  A variant has, for the
+ * vectors of each format, magnitudes_FORMAT(pointer), larger_FORMAT(a, b) and largest_FORMAT(v).  */
+#define FP8Q_AMAX(FORMAT, format, size, vector)                                                    \
+    static uint32_t amax_##format(const void *src, size_t n)                                       \
+    {                                                                                              \
+        const char *p = src;                                                                       \
+        const size_t step = 2 * sizeof(vector) / (size);                                           \
+        vector a = {0}, b = a;                                                                     \
+        size_t i = 0;                                                                              \
+        for (; n - i >= step; i += step) {                                                         \
+            a = larger_##format(a, magnitudes_##format(p + (size)*i));                             \
+            b = larger_##format(b, magnitudes_##format(p + (size)*i + sizeof(vector)));            \
+        }                                                                                          \
+        uint32_t max = largest_##format(larger_##format(a, b));                                    \
+        uint32_t rest = fp8q_kernel_scalar.amax_bits[FP8Q_FLOAT_##FORMAT](p + (size)*i, n - i);    \
+        return rest > max ? rest : max;                                                            \
+    }
+
+/* to_f32() of each format around widen(), which a variant writes once.  */
+#define FP8Q_WIDEN_INSTANCES                                                                       \
+    static void bf16_to_f32(float *dst, const void *src, size_t n)                                 \
+    {                                                                                              \
+        widen(FP8Q_FLOAT_BF16, dst, src, n);                                                       \
+    }                                                                                              \
+    static void f16_to_f32(float *dst, const void *src, size_t n)                                  \
+    {                                                                                              \
+        widen(FP8Q_FLOAT_F16, dst, src, n);                                                        \
+    }                                                                                              \
+    static void f32_to_f32(float *dst, const void *src, size_t n)                                  \
+    {                                                                                              \
+        fp8q_kernel_scalar.to_f32[FP8Q_FLOAT_F32](dst, src, n);                                    \
+    }
+
 /* Row by row, for variants that have nothing better for one format.  */
 #define FP8Q_AMAX_ROWS(format, amax, size)                                                         \
     static uint32_t amax_rows_##format(const void *src, size_t n_rows, size_t n, size_t step)      \
@@ -160,5 +193,33 @@ static inline void noise_of(const float *w, const float *q, size_t n, const stru
         for (size_t r = 0; r < n_rows; r++)                                                        \
             encode_##format(dst + r * step, (const char *)src + r * step * (size), n, scale);      \
     }
+
+/* The same, of every format, and noise without vectors.  */
+#define FP8Q_PLAIN_ROWS                                                                            \
+    FP8Q_ADD_NOISE(bf16, 2)                                                                        \
+    FP8Q_ADD_NOISE(f16, 2)                                                                         \
+    FP8Q_ADD_NOISE(f32, 4)                                                                         \
+    FP8Q_AMAX_ROWS(half, amax_half, 2)                                                             \
+    FP8Q_AMAX_ROWS(f32, amax_f32, 4)                                                               \
+    FP8Q_ENCODE_ROWS(bf16, 2)                                                                      \
+    FP8Q_ENCODE_ROWS(f16, 2)                                                                       \
+    FP8Q_ENCODE_ROWS(f32, 4)
+
+/* The table of a variant, last in its file: its functions are called as the members are.  The
+ * magnitudes of both formats of 16 bits are compared alike.  */
+#define FP8Q_VARIANT(variant)                                                                      \
+    const struct fp8q_kernel fp8q_kernel_##variant = {                                             \
+        .name = #variant,                                                                          \
+        .usable = usable,                                                                          \
+        .amax_bits = {amax_half, amax_half, amax_f32},                                             \
+        .encode = {encode_bf16, encode_f16, encode_f32},                                           \
+        .amax_rows = {amax_rows_half, amax_rows_half, amax_rows_f32},                              \
+        .encode_rows = {encode_rows_bf16, encode_rows_f16, encode_rows_f32},                       \
+        .decode = {decode_bf16, decode_f16, decode_f32},                                           \
+        .to_f32 = {bf16_to_f32, f16_to_f32, f32_to_f32},                                           \
+        .scan_codes = scan_codes,                                                                  \
+        .check = {check_bf16, check_f16, check_f32},                                               \
+        .add_noise = {add_noise_bf16, add_noise_f16, add_noise_f32},                               \
+    };
 
 #endif
