@@ -27,7 +27,7 @@ convert() { # MODEL [OPTION...]
 
 convert qwen05
 convert qwen05 --scale-fmt ue8m0
-convert smollm2 --ragged quantize
-convert smollm2 --ragged per-channel
+convert smollm2 --unaligned quantize
+convert smollm2 --unaligned per-channel
 # BERT is no decoder: its linears are named by hand.
 convert minilm --include 're:encoder\.layer\.\d+\.(attention\.self\.(query|key|value)|(attention\.output|intermediate|output)\.dense)$'

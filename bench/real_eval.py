@@ -60,7 +60,7 @@ class Model:
     def quantize(self, fmt, calibration=None):
         out = self.work / "out"
         shutil.rmtree(out, ignore_errors=True)
-        run(self.fp8q, "quantize", self.source, out, "--ragged", "quantize", "--scale-fmt", fmt, "--json",
+        run(self.fp8q, "quantize", self.source, out, "--unaligned", "quantize", "--scale-fmt", fmt, "--json",
             *(["--calibration", calibration] if calibration else []))
         return out
 

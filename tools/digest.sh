@@ -47,8 +47,8 @@ qwen3-vl-moe --max-shard-size 60KB --scheme FP8_DYNAMIC
 qwen3.5-moe --max-shard-size 60KB --scheme FP8
 qwen3-vl-moe --max-shard-size 150KB --scales inline --format compressed-tensors
 deepseek-v3-fp8 --requantize
-smolvlm-ragged --ragged quantize
-smolvlm-ragged --ragged per-channel
+smolvlm-ragged --unaligned quantize
+smolvlm-ragged --unaligned per-channel
 LIST
 
 # In parts, the last one first: the bytes of one run.

@@ -126,7 +126,7 @@ static int run(struct cli *cli, const char *path, const struct args *args, struc
     struct fp8q_error *err = &cli->error;
     struct fp8q_sweep_options options = {.by = (enum fp8q_sweep_by)args->by,
                                          .fmt = (enum fp8q_scale_fmt)args->scale_fmt,
-                                         .ragged = args->unaligned == 1,
+                                         .unaligned = args->unaligned == 1,
                                          .acts =
                                              args->acts == 1 ? FP8Q_ACTS_SERVED : FP8Q_ACTS_NONE,
                                          .budget_kld = args->budget_kld,

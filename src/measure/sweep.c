@@ -38,7 +38,8 @@ static const struct {
 };
 
 /* Whole or not at all: every size a multiple of 128, every weight wide.  */
-static bool can_quantize(const struct fp8q_model *m, uint32_t layer, uint8_t linears, bool ragged)
+static bool can_quantize(const struct fp8q_model *m, uint32_t layer, uint8_t linears,
+                         bool unaligned)
 {
     for (int i = 0; i < FP8Q_N_LINEARS; i++) {
         uint64_t shape[2];
@@ -47,7 +48,7 @@ static bool can_quantize(const struct fp8q_model *m, uint32_t layer, uint8_t lin
 
         fp8q_linear_shape(m, (enum fp8q_linear)i, shape);
         if (m->scaling[layer * FP8Q_N_LINEARS + (uint32_t)i] != FP8Q_SCALING_NONE ||
-            (!ragged && (shape[0] % FP8Q_BLOCK || shape[1] % FP8Q_BLOCK)))
+            (!unaligned && (shape[0] % FP8Q_BLOCK || shape[1] % FP8Q_BLOCK)))
             return false;
     }
     return true;
@@ -80,12 +81,12 @@ static uint64_t bytes_saved(const struct fp8q_model *m, uint32_t layer, uint8_t 
 /* Adds the parts of layers @first to @last x @linears that can be quantized as one unit, if there
  * are any.  */
 static void add_unit(struct fp8q_sweep *s, const struct fp8q_model *m, const char *name,
-                     uint32_t first, uint32_t last, uint8_t linears, bool ragged)
+                     uint32_t first, uint32_t last, uint8_t linears, bool unaligned)
 {
     struct fp8q_sweep_unit u = {.first_layer = first, .last_layer = last};
 
     for (int k = 0; k < FP8Q_N_SITES; k++)
-        if ((linears & kinds[k].linears) && can_quantize(m, first, kinds[k].linears, ragged))
+        if ((linears & kinds[k].linears) && can_quantize(m, first, kinds[k].linears, unaligned))
             u.linears |= kinds[k].linears;
     for (uint32_t layer = first; layer <= last; layer++)
         u.bytes_saved += bytes_saved(m, layer, u.linears);
@@ -103,18 +104,18 @@ static void add_units(struct fp8q_sweep *s, const struct fp8q_model *m,
 
     for (uint32_t layer = 0; layer < m->n_layers && o->by == FP8Q_SWEEP_LAYER; layer++) {
         snprintf(name, sizeof(name), "layers.%u", layer);
-        add_unit(s, m, name, layer, layer, all, o->ragged);
+        add_unit(s, m, name, layer, layer, all, o->unaligned);
     }
 
     for (int k = 0; k < FP8Q_N_SITES && o->by == FP8Q_SWEEP_KIND; k++) {
         snprintf(name, sizeof(name), "all %s", kinds[k].name);
-        add_unit(s, m, name, 0, m->n_layers - 1, kinds[k].linears, o->ragged);
+        add_unit(s, m, name, 0, m->n_layers - 1, kinds[k].linears, o->unaligned);
     }
 
     for (uint32_t layer = 0; layer < m->n_layers && o->by == FP8Q_SWEEP_SITE; layer++)
         for (int k = 0; k < FP8Q_N_SITES; k++) {
             snprintf(name, sizeof(name), "layers.%u %s", layer, kinds[k].name);
-            add_unit(s, m, name, layer, layer, kinds[k].linears, o->ragged);
+            add_unit(s, m, name, layer, layer, kinds[k].linears, o->unaligned);
         }
 }
 
@@ -134,7 +135,7 @@ static int list_units(struct fp8q_sweep *s, const struct fp8q_model *m,
         return fp8q_fail(
             err, FP8Q_E_ARG, "nothing",
             "nothing can be quantized: weights are F8 already, or their sizes are no multiples "
-            "of 128 (--ragged quantize)");
+            "of 128 (--unaligned quantize)");
     return FP8Q_OK;
 }
 

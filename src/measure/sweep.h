@@ -24,7 +24,7 @@ struct fp8q_sweep_options {
     enum fp8q_sweep_by by;
     enum fp8q_acts acts;
     enum fp8q_scale_fmt fmt;
-    bool ragged;           /* also weights whose sizes are no multiples of 128 */
+    bool unaligned;        /* also weights whose sizes are no multiples of 128 */
     double budget_kld;     /* largest KLD allowed, from 0 on; FP8Q_SWEEP_NO_BUDGET: none */
     uint64_t budget_bytes; /* largest size of all tensors; 0: none */
     unsigned n_threads;

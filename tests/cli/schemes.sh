@@ -1,6 +1,6 @@
 # Other scales, other dialects, another checkpoint's selection; each verified against its source.
-for options in "--scheme FP8_DYNAMIC" "--scheme FP8" "--scheme FP8 --format fp8" "--format compressed-tensors" "--ragged quantize" \
-    "--ragged per-channel" "--scale-fmt ue8m0 --scales inline"; do
+for options in "--scheme FP8_DYNAMIC" "--scheme FP8" "--scheme FP8 --format fp8" "--format compressed-tensors" "--unaligned quantize" \
+    "--unaligned per-channel" "--scale-fmt ue8m0 --scales inline"; do
     # shellcheck disable=SC2086
     run fp8q quantize data/checkpoints/phi3-ragged-parts out -q $options
     fp8q verify out --source data/checkpoints/phi3-ragged-parts | tail -n 1

@@ -14,7 +14,7 @@ from common import *
 
 LLAMA = {"model_type": "llama"}
 DOWN = "model.layers.0.mlp.down_proj.weight"
-RAGGED = "--ragged", "quantize"
+UNALIGNED = "--unaligned", "quantize"
 NO_FMT = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
 FP8 = {**NO_FMT, "fmt": "e4m3"}
 
@@ -76,7 +76,7 @@ class Bugs(Case):
         shapes = (576, 256), (192, 320), (129, 129), (3, 5)
         grids = [5, 2], [2, 3], [2, 2], [1, 1]
         source = {down(i): normal(*s, seed=i) for i, s in enumerate(shapes)}
-        out = quantized(make(source, LLAMA), *RAGGED)
+        out = quantized(make(source, LLAMA), *UNALIGNED)
         back = new_path()
         self.equal(fp8q("dequantize", out, back, "--dtype", "f32", "-q")[0], 0, "dequantize")
         for i, grid in enumerate(grids):
@@ -99,7 +99,7 @@ class Bugs(Case):
 
     def test_O03_squeezed_grids(self):
         for i, (shape, grid) in enumerate((((128, 384), [1, 3]), ((384, 128), [3, 1]), ((1, 128), [1, 1]))):
-            out = quantized(make({DOWN: normal(*shape)}, LLAMA), *RAGGED)
+            out = quantized(make({DOWN: normal(*shape)}, LLAMA), *UNALIGNED)
             self.equal(list(read(out)[DOWN + "_scale_inv"].shape), grid, "grid")
             self.equal(tuple(read(out)[DOWN].shape), shape, "no padding")
 
@@ -327,7 +327,7 @@ class Bugs(Case):
         tower = "model.vision_tower.encoder.layers.0.mlp.fc1.weight"
         others = {"model.embed_vision.embedding_projection.weight": normal(128, 128)}
         path = with_backbone({tower: normal(304, 152), **others}, {"model_type": "gemma3"})
-        self.check(self.actions(path, "--include", "*mlp*")[tower][0] == "keep", "ragged tower")
+        self.check(self.actions(path, "--include", "*mlp*")[tower][0] == "keep", "unaligned tower")
         path = with_backbone({tower: normal(256, 128), **others}, {"model_type": "gemma3"})
         self.refused(4, "quantize", path, "--include", "*mlp*", says=[tower])
         self.equal(self.actions(path, "--include", "*mlp*", "--ignore", "vision_tower")[tower][0], "keep", "ignored")

@@ -14,7 +14,7 @@ transformers.logging.disable_progress_bar()
 
 CT = "--format", "compressed-tensors"
 BLOCK, DYNAMIC, TENSOR = CT, (*CT, "--scheme", "FP8_DYNAMIC"), (*CT, "--scheme", "FP8")
-RAGGED = (*CT, "--ragged", "per-channel")
+UNALIGNED = (*CT, "--unaligned", "per-channel")
 NOT_TO_QUANTIZE = {"deepseek-v3-fp8", "qwen3-fp8-ct", "unknown-family", "bare-file"}
 NOTHING_ALIGNED = {"smolvla", "smolvlm-ragged", "gpt-oss"}
 STACKED = {"qwen3-vl-moe"}
@@ -30,7 +30,7 @@ def outputs():
             yield name, BLOCK
         yield name, DYNAMIC
         yield name, TENSOR
-        yield name, RAGGED
+        yield name, UNALIGNED
 
 
 class Linear(torch.nn.Linear):
@@ -79,7 +79,7 @@ class CompressedTensors(Case):
                 self.equal(group["input_activations"]["dynamic"], True, what)
                 self.equal(group["input_activations"]["strategy"],
                            "group" if group["weights"]["strategy"] == "block" else "token", what)
-            if "--ragged" not in options:       # what llama.cpp's converter wants
+            if "--unaligned" not in options:       # what llama.cpp's converter wants
                 self.equal(len(q["config_groups"]), 1, what)
 
     def test_values(self):
@@ -104,10 +104,10 @@ class CompressedTensors(Case):
                 self.same_bytes(library["weight"], ref.dequantize(codes, scales), f"{what}: {module}: values")
 
     def test_mixed(self):
-        """--ragged per-channel: blocks where they fit, rows where they do not, one scheme in a fused group."""
+        """--unaligned per-channel: blocks where they fit, rows where they do not, one scheme in a fused group."""
         found = set()
         for what, name, options, out, settings in self.each():
-            if options != RAGGED:
+            if options != UNALIGNED:
                 continue
             strategies = {strategy_of(g) for g in settings.config_groups.values()}
             found.add((len(settings.config_groups), *sorted(strategies)))
@@ -157,25 +157,25 @@ class Stacks(Case):
                   experts + "down_proj": normal(2, self.HIDDEN, self.INNER),
                   "model.layers.0.self_attn.o_proj.weight": normal(256, 256)}
         path = make(source, {"model_type": "qwen3_5_moe_text", **self.SETTINGS})
-        out = quantized(path, *RAGGED)
+        out = quantized(path, *UNALIGNED)
         self.equal(self.check_all(out, source), {"block", "channel"}, "strategies")
         self.equal(sum(t.dtype == F8 for t in read(out).values()), 7, "quantized weights")
         self.equal(len(quantization(out)["config_groups"]["group_1"]["targets"]), 1, "targets")
 
     def test_draft_layers(self):
-        """A draft layer of aligned sizes beside a main layer of the same number and ragged ones."""
+        """A draft layer of aligned sizes beside a main layer of the same number and unaligned ones."""
         source = self.layer("model.layers.0") | self.layer("mtp.layers.0", inner=256)
         path = make(source, {"model_type": "qwen3_next", **self.SETTINGS})
-        self.equal(self.check_all(quantized(path, *RAGGED), source), {"block", "channel"}, "strategies")
+        self.equal(self.check_all(quantized(path, *UNALIGNED), source), {"block", "channel"}, "strategies")
         source = self.layer("model.layers.0", inner=256) | self.layer("mtp.layers.0")
         path = make(source, {"model_type": "qwen3_next", **self.SETTINGS})
-        self.equal(self.check_all(quantized(path, *RAGGED), source), {"block", "channel"}, "strategies")
+        self.equal(self.check_all(quantized(path, *UNALIGNED), source), {"block", "channel"}, "strategies")
 
     def test_kept_stacked(self):
         """A stack that stays one, [E, H, 2I], has blocks or nothing: no rows, no whole, no block across experts."""
         experts = "model.language_model.layers.0.mlp.experts."
         for inner, options, want in ((256, BLOCK, True), (256, DYNAMIC, False), (256, TENSOR, False),
-                                     (192, RAGGED, False), (192, ("--ragged", "quantize"), False)):
+                                     (192, UNALIGNED, False), (192, ("--unaligned", "quantize"), False)):
             hidden = 128
             source = {experts + "gate_up_proj": normal(2, hidden, 2 * inner),
                       experts + "down_proj": normal(2, inner, hidden),
@@ -269,7 +269,7 @@ class Loaded(Case):
 
     def test_models(self):
         for name in self.MODELS:
-            for options in (BLOCK, DYNAMIC, TENSOR, RAGGED):
+            for options in (BLOCK, DYNAMIC, TENSOR, UNALIGNED):
                 if name in NOTHING_ALIGNED and options == BLOCK:
                     continue
                 with self.subTest(f"{name} {options}"):

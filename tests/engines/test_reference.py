@@ -1,4 +1,4 @@
-"""The torch reference against the oracle vectors, and the program against it on ragged and odd shapes."""
+"""The torch reference against the oracle vectors, and the program against it on unaligned and odd shapes."""
 import glob
 import os
 
@@ -60,8 +60,8 @@ class Program(Case):
 
     def test_block(self):
         for weight in self.matrices():
-            self.compare(weight, ("--ragged", "quantize"), ref.quantize_block(weight))
-            self.compare(weight, ("--ragged", "quantize", "--scale-fmt", "ue8m0"), ref.quantize_block(weight, True))
+            self.compare(weight, ("--unaligned", "quantize"), ref.quantize_block(weight))
+            self.compare(weight, ("--unaligned", "quantize", "--scale-fmt", "ue8m0"), ref.quantize_block(weight, True))
 
     def test_channel(self):
         for weight in self.matrices():
@@ -77,7 +77,7 @@ class Program(Case):
         weight = normal(300, 385, seed=3)
         for kernel in (("--kernel", "scalar"), ()):
             for threads in (1, 2, 7):
-                self.compare(weight, ("--ragged", "quantize", *kernel, "-t", threads),
+                self.compare(weight, ("--unaligned", "quantize", *kernel, "-t", threads),
                              ref.quantize_block(weight))
 
 

@@ -13,7 +13,7 @@ FOREIGN = ("deepseek-v3-fp8", "qwen3-fp8-ct")
 NOTHING = ("smolvla", "smolvlm-ragged", "gpt-oss", "unknown-family")
 CT = "--format", "compressed-tensors"
 FORMATS = ((), ("--scales", "inline"), ("--scale-fmt", "ue8m0"), CT, (*CT, "--scheme", "FP8_DYNAMIC"),
-           (*CT, "--scheme", "FP8"), (*CT, "--ragged", "per-channel"), ("--ragged", "quantize"), ("--scheme", "FP8", "--format", "fp8"))
+           (*CT, "--scheme", "FP8"), (*CT, "--unaligned", "per-channel"), ("--unaligned", "quantize"), ("--scheme", "FP8", "--format", "fp8"))
 DTYPES = {"bf16": BF16, "f16": F16, "f32": F32}
 
 
@@ -63,9 +63,9 @@ class Dequantize(Case):
                     with self.subTest(f"{name} {options} {dtype}"):
                         self.compare(quantized(source_of(name), *options), dtype, f"{name} {options} {dtype}")
 
-    def test_ragged(self):
+    def test_unaligned(self):
         for name in ("smolvla", "smolvlm-ragged", "gpt-oss"):
-            for options in (("--ragged", "quantize"), (*CT, "--ragged", "per-channel")):
+            for options in (("--unaligned", "quantize"), (*CT, "--unaligned", "per-channel")):
                 with self.subTest(f"{name} {options}"):
                     self.compare(quantized(source_of(name), *options), "bf16", f"{name} {options}")
 
@@ -204,8 +204,8 @@ class Verify(Case):
 
     def test_other_schemes(self):
         for name in ("llama-untied", "qwen3-moe", "qwen3.5-moe", "qwen3-vl-moe"):
-            for options in ((*CT, "--scheme", "FP8_DYNAMIC"), (*CT, "--scheme", "FP8"), (*CT, "--ragged", "per-channel"),
-                            ("--ragged", "quantize"), ("--scheme", "FP8", "--format", "fp8"), ("--max-shard-size", "300kB")):
+            for options in ((*CT, "--scheme", "FP8_DYNAMIC"), (*CT, "--scheme", "FP8"), (*CT, "--unaligned", "per-channel"),
+                            ("--unaligned", "quantize"), ("--scheme", "FP8", "--format", "fp8"), ("--max-shard-size", "300kB")):
                 out = quantized(source_of(name), *options)
                 self.passes(out)
                 self.passes(out, "--source", checkpoint(name))

@@ -39,7 +39,7 @@ MODELS = {
     "internvl-hf": ("InternVLForConditionalGeneration", BF16, ""),
     "llama4-text": ("Llama4ForCausalLM", BF16, ""),
 }
-# Nothing can be quantized by default: these run with --ragged per-channel in test_compressed_tensors.
+# Nothing can be quantized by default: these run with --unaligned per-channel in test_compressed_tensors.
 LEFT_OUT = {"qwen3-vl-moe", "smolvlm-ragged", "gpt-oss", "deepseek-v3-fp8", "qwen3-fp8-ct"}
 
 

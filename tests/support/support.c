@@ -78,6 +78,20 @@ static size_t pages_for(size_t size)
     return (size + page - 1) / page * page + (size == 0 ? page : 0);
 }
 
+uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+
+float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
 void *guard_alloc(size_t size, enum guard_side side)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = pages_for(size);

@@ -35,6 +35,10 @@ void temp_dir_remove(char *dir);
 uint64_t test_seed(void);
 uint64_t random_u64(uint64_t *state);
 
+/* The bits of an F32, and back.  */
+uint32_t bits_of(float x);
+float float_of(uint32_t bits);
+
 /* @size bytes that end right before (or begin right after) a page that cannot be touched.  */
 enum guard_side { GUARD_AFTER, GUARD_BEFORE };
 void *guard_alloc(size_t size, enum guard_side side);

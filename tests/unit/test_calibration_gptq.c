@@ -204,7 +204,7 @@ static void codes_are_those_of_the_paper(void **state)
 {
     (void)state;
     struct fixture f;
-    make_fixture(&f, 200, 0.9, 0.85, 250); /* a ragged second block */
+    make_fixture(&f, 200, 0.9, 0.85, 250); /* an unaligned second block */
     struct fp8q_hessian *site = make_site(&f, "model.layers.0.self_attn.q_proj.weight", 1);
     uint8_t *codes = codes_of(&f, site, NULL, 128), *expected = malloc(128 * f.n_cols);
     size_t different = 0;

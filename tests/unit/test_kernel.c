@@ -47,20 +47,6 @@ static void read_data(const char *name, void *out, size_t size)
     fclose(file);
 }
 
-static uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    return bits;
-}
-
-static float float_of(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
-
 /* ---- the list ---------------------------------------------------------------------------- */
 
 static void test_list(void **state)

@@ -18,20 +18,6 @@ static const size_t float_sizes[FP8Q_N_FLOATS] = {2, 2, 4};
     for (const struct fp8q_kernel *const *at_ = fp8q_kernels, *k = *at_; (k = *at_); at_++)        \
         if (k->usable())
 
-static uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    return bits;
-}
-
-static float float_of(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
-
 /* ---- scale rules ------------------------------------------------------------------------- */
 
 static void test_scale_f32(void **state)
@@ -322,12 +308,12 @@ static void test_permuted_blocks(void **state)
     }
 }
 
-/* A ragged matrix gives what the same one gives padded with zeros; memory after it is not part of
+/* A matrix of odd sizes gives what the same one gives padded with zeros; memory after it is not part of
  * it, so huge values stand there.  */
 static void test_edge_blocks(void **state)
 {
     (void)state;
-    static float padded[ROWS * COLS], ragged[ROWS * COLS + 1];
+    static float padded[ROWS * COLS], odd[ROWS * COLS + 1];
     static uint8_t padded_codes[ROWS * COLS], codes[ROWS * COLS];
     const uint64_t padded_shape[2] = {ROWS, COLS};
     uint64_t seed = test_seed();
@@ -336,17 +322,16 @@ static void test_edge_blocks(void **state)
         uint64_t cols = 2 * FP8Q_BLOCK + 1 + random_u64(&seed) % FP8Q_BLOCK;
         const uint64_t shape[2] = {rows, cols};
         float padded_scales[6], scales[6];
-        random_weights(ragged, ROWS * COLS, &seed);
-        ragged[rows * cols] = FLT_MAX;
+        random_weights(odd, ROWS * COLS, &seed);
+        odd[rows * cols] = FLT_MAX;
         memset(padded, 0, sizeof(padded));
         for (uint64_t row = 0; row < rows; row++)
-            memcpy(padded + row * COLS, ragged + row * cols, cols * sizeof(float));
+            memcpy(padded + row * COLS, odd + row * cols, cols * sizeof(float));
         FOR_EACH_KERNEL(k)
         {
             quantize(k, (const uint8_t *)padded, FP8Q_FLOAT_F32, padded_shape, FP8Q_SCALE_F32,
                      padded_scales, padded_codes);
-            quantize(k, (const uint8_t *)ragged, FP8Q_FLOAT_F32, shape, FP8Q_SCALE_F32, scales,
-                     codes);
+            quantize(k, (const uint8_t *)odd, FP8Q_FLOAT_F32, shape, FP8Q_SCALE_F32, scales, codes);
             assert_memory_equal(scales, padded_scales, sizeof(scales));
             for (uint64_t row = 0; row < rows; row++)
                 assert_memory_equal(codes + row * cols, padded_codes + row * COLS, cols);
