@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * format.c - sizes and shapes as text.
+ * format.c - sizes and shapes as text, and as JSON.
  */
 #include "cli/format.h"
 
@@ -32,4 +32,14 @@ const char *cli_shape(char *buf, size_t cap, const uint64_t *shape, uint32_t ndi
                                  (unsigned long long)shape[i]);
     snprintf(buf + used, cap - used, "]");
     return buf;
+}
+
+void cli_json_type(struct fp8q_jsonw *w, enum fp8q_dtype dtype, const uint64_t *shape,
+                   uint32_t ndim)
+{
+    fp8q_jsonw_string(w, "dtype", fp8q_dtype_name(dtype));
+    fp8q_jsonw_open(w, "shape", '[');
+    for (uint32_t i = 0; i < ndim; i++)
+        fp8q_jsonw_uint(w, NULL, shape[i]);
+    fp8q_jsonw_close(w, ']');
 }

@@ -81,11 +81,7 @@ static void write_tensors(struct fp8q_jsonw *w, const struct fp8q_checkpoint *c)
     for (size_t i = 0; (t = fp8q_checkpoint_tensor(c, i)); i++) {
         fp8q_jsonw_open(w, NULL, '{');
         fp8q_jsonw_string(w, "name", t->name);
-        fp8q_jsonw_string(w, "dtype", fp8q_dtype_name(t->dtype));
-        fp8q_jsonw_open(w, "shape", '[');
-        for (uint32_t k = 0; k < t->ndim; k++)
-            fp8q_jsonw_uint(w, NULL, t->shape[k]);
-        fp8q_jsonw_close(w, ']');
+        cli_json_type(w, t->dtype, t->shape, t->ndim);
         fp8q_jsonw_uint(w, "bytes", t->bytes);
         fp8q_jsonw_string(w, "role", t->role);
         fp8q_jsonw_string(w, "shard", t->shard);

@@ -184,18 +184,24 @@ static void count_tokens(const struct site_job *job)
     }
 }
 
-static int on_site(void *ctx, struct fp8q_forward *fw, const struct fp8q_group *group,
-                   uint32_t layer, enum fp8q_site_kind site, const float *x, size_t width,
+static int on_site(void *ctx, struct fp8q_forward *fw, const struct fp8q_site_inputs *inputs,
                    struct fp8q_error *err)
 {
     struct collector *c = ctx;
-    size_t index = (size_t)layer * FP8Q_N_SITES + site,
-           blocks = (width + FP8Q_BLOCK - 1) / FP8Q_BLOCK;
-    struct site_job job = {c, fw, group, &c->calib.sites[index], &c->sums[index], x, width, NULL};
+    const size_t index = (size_t)inputs->layer * FP8Q_N_SITES + inputs->site;
+    const size_t width = inputs->width, blocks = (width + FP8Q_BLOCK - 1) / FP8Q_BLOCK;
+    struct site_job job = {.c = c,
+                           .fw = fw,
+                           .group = inputs->group,
+                           .site = &c->calib.sites[index],
+                           .sums = &c->sums[index],
+                           .x = inputs->x,
+                           .width = width};
 
     /* Token vectors count with length 1, so that no loud token drowns the others.  */
-    for (size_t t = 0; t < group->n_tokens; t++) {
-        double square = fw->gemm->dot(x + t * width, x + t * width, width);
+    for (size_t t = 0; t < inputs->group->n_tokens; t++) {
+        const float *x = inputs->x + t * width;
+        double square = fw->gemm->dot(x, x, width);
         if (!isfinite(square))
             return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite", "an activation is NaN or infinite");
         c->inverse_norms[t] = square > 0 ? (float)(1.0 / sqrt(square)) : 0.0f;

@@ -43,10 +43,17 @@ struct fp8q_group {
 };
 
 struct fp8q_forward;
-/* Called with the input of each site, [n_tokens][width]; @x is borrowed.  Not called for
- * experts.  */
-typedef int fp8q_site_fn(void *ctx, struct fp8q_forward *fw, const struct fp8q_group *group,
-                         uint32_t layer, enum fp8q_site_kind site, const float *x, size_t width,
+
+/* What the linears of one site of one layer are given; borrowed.  */
+struct fp8q_site_inputs {
+    const struct fp8q_group *group;
+    uint32_t layer;
+    enum fp8q_site_kind site;
+    const float *x; /* [n_tokens][width] */
+    size_t width;
+};
+/* Called with the inputs of each site; not for experts.  */
+typedef int fp8q_site_fn(void *ctx, struct fp8q_forward *fw, const struct fp8q_site_inputs *inputs,
                          struct fp8q_error *err);
 
 struct fp8q_forward {

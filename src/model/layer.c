@@ -83,12 +83,13 @@ static int run_site(const struct fp8q_layer *l, enum fp8q_linear first, size_t n
 {
     struct fp8q_forward *fw = l->fw;
     struct fp8q_product products[3] = {{.out = NULL}};
-    enum fp8q_site_kind site = fp8q_linear_site(first);
-    size_t width = (size_t)fp8q_site_width(l->branch->model, site);
+    const enum fp8q_site_kind site = fp8q_linear_site(first);
+    const struct fp8q_site_inputs inputs = {l->group, l->index, site, x,
+                                            (size_t)fp8q_site_width(l->branch->model, site)};
 
     /* Calibration looks on here, before anything is quantized.  */
     if (fw->on_site)
-        FP8Q_TRY(fw->on_site(fw->on_site_ctx, fw, l->group, l->index, site, x, width, err));
+        FP8Q_TRY(fw->on_site(fw->on_site_ctx, fw, &inputs, err));
 
     int status = run_products(l, &(struct site_run){first, n, x, outs}, products, err);
     fp8q_products_close(products, n);
