@@ -34,7 +34,6 @@
 
 #include "base/crc.h"
 #include "base/dir.h"
-#include "base/file.h"
 #include "base/io.h"
 #include "base/mem.h"
 #include "base/path.h"
@@ -43,21 +42,13 @@
 static int is_there(const char *path, bool *there_out, struct fp8q_error *err)
 {
     struct stat st;
-    *there_out = false;
-    return path ? fp8q_lstat(path, &st, there_out, err) : fp8q_fail_nomem(err);
+    return fp8q_lstat(path, &st, there_out, err);
 }
 
 static int in_dir(const char *dir, const char *name, bool *there_out, struct fp8q_error *err)
 {
-    char *path = fp8q_join(dir, name);
-    int status = is_there(path, there_out, err);
-    free(path);
-    return status;
-}
-
-static char *old_dir(const struct fp8q_outdir *out)
-{
-    return fp8q_join(out->names.work, FP8Q_OLD_NAME);
+    struct stat st;
+    return fp8q_lstat_in(dir, name, &st, there_out, err);
 }
 
 static int flush_parent(const struct fp8q_outdir *out, struct fp8q_error *err)
@@ -69,27 +60,43 @@ static int flush_parent(const struct fp8q_outdir *out, struct fp8q_error *err)
 
 enum { LOOKED_AT = 1 << 20 };
 
-/* Adds the name, the size and the first bytes of a file, which hold every header and checksum.  */
+/* The first bytes of a file hold every header and checksum.  @buf takes them.  */
+static int read_beginning(const char *path, char *buf, struct stat *stat_out, size_t *n_out,
+                          struct fp8q_error *err)
+{
+    int fd;
+    FP8Q_TRY(fp8q_open_read(path, stat_out, &fd, err));
+    *n_out = (size_t)fp8q_min_u64((uint64_t)stat_out->st_size, LOOKED_AT);
+    int status = fp8q_pread(fd, buf, *n_out, 0, path, err);
+    (void)fp8q_close(&fd, path, NULL);
+    return status;
+}
+
 static int mark_file(const char *dir, const char *name, char *buf, uint32_t *crc,
                      struct fp8q_error *err)
 {
     struct stat st = {0};
-    int fd = -1;
+    size_t n = 0;
 
     char *path = fp8q_join(dir, name);
-    int status = path ? fp8q_open_read(path, &st, &fd, err) : fp8q_fail_nomem(err);
-    size_t n = status == FP8Q_OK ? (size_t)fp8q_min_u64((uint64_t)st.st_size, LOOKED_AT) : 0;
-    if (status == FP8Q_OK)
-        status = fp8q_pread(fd, buf, n, 0, path, err);
+    int status = path ? read_beginning(path, buf, &st, &n, err) : fp8q_fail_nomem(err);
+    free(path);
+    FP8Q_TRY(status);
 
     /* Name and size count, too: two files of the same beginning are told apart.  */
     *crc = fp8q_crc32(*crc, name, strlen(name) + 1);
     *crc = fp8q_crc32(*crc, &st.st_size, sizeof(st.st_size));
     *crc = fp8q_crc32(*crc, buf, n);
+    return FP8Q_OK;
+}
 
-    (void)fp8q_close(&fd, "", NULL);
-    free(path);
-    return status;
+static int mark_files(const char *dir, const struct fp8q_listing *files, char *buf,
+                      uint32_t *crc_out, struct fp8q_error *err)
+{
+    *crc_out = 0;
+    for (size_t i = 0; i < files->count; i++)
+        FP8Q_TRY(mark_file(dir, files->names[i], buf, crc_out, err));
+    return FP8Q_OK;
 }
 
 /* *@complete_out is false, and the result 0, if a listed file is not there.  */
@@ -101,21 +108,24 @@ static int mark_of(const char *dir, const struct fp8q_listing *files, uint32_t *
     *crc_out = 0;
     *complete_out = false;
     FP8Q_TRY(fp8q_listing_missing(files, dir, &missing, err));
-
     if (missing)
         return FP8Q_OK;
 
     char *buf = malloc(LOOKED_AT);
-    int status = buf ? FP8Q_OK : fp8q_fail_nomem(err);
-    for (size_t i = 0; i < files->count && status == FP8Q_OK; i++)
-        status = mark_file(dir, files->names[i], buf, crc_out, err);
-
+    int status = buf ? mark_files(dir, files, buf, crc_out, err) : fp8q_fail_nomem(err);
     free(buf);
     *complete_out = status == FP8Q_OK;
     return status;
 }
 
 /* ---- commit.json ----------------------------------------------------------------------------- */
+
+static int put_commit(const struct fp8q_outdir *out, const struct fp8q_text *text,
+                      struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_text_status(text, err));
+    return fp8q_workdir_put(&out->names, FP8Q_COMMIT_NAME, text->data, false, err);
+}
 
 static int write_commit(const struct fp8q_outdir *out, struct fp8q_error *err)
 {
@@ -131,54 +141,49 @@ static int write_commit(const struct fp8q_outdir *out, struct fp8q_error *err)
     fp8q_listing_write(&out->old, "replaced", &w);
     fp8q_jsonw_close(&w, '}');
 
-    int status = fp8q_text_status(&w.text, err);
-    if (status == FP8Q_OK)
-        status = fp8q_workdir_put(&out->names, FP8Q_COMMIT_NAME, w.text.data, false, err);
+    int status = put_commit(out, &w.text, err);
     fp8q_text_reset(&w.text);
     return status;
 }
 
-static int read_commit(const struct fp8q_destination *names, bool *pending_out, uint64_t *mark_out,
-                       struct fp8q_listing *old_out, struct fp8q_error *err)
+/* A commit that was begun and not ended, as commit.json has it.  */
+struct commit {
+    bool pending;
+    uint64_t mark;           /* of the new output */
+    struct fp8q_listing old; /* files of the output to be replaced */
+};
+
+static int read_commit(const struct fp8q_destination *names, struct commit *c,
+                       struct fp8q_error *err)
 {
-    char *data = NULL, *path = fp8q_join(names->work, FP8Q_COMMIT_NAME);
-    size_t len = 0;
-    struct fp8q_json *json = NULL;
+    struct fp8q_json *json;
 
-    *old_out = (struct fp8q_listing){0};
     /* No checksum is as large, so a commit.json without a mark matches no output.  */
-    *mark_out = UINT64_MAX;
+    *c = (struct commit){.mark = UINT64_MAX};
+    FP8Q_TRY(fp8q_workdir_get(names, FP8Q_COMMIT_NAME, &json, err));
+    c->pending = json != NULL;
+    if (!json)
+        return FP8Q_OK;
 
-    int status =
-        path ? fp8q_read_file_if_there(path, 1 << 28, &data, &len, err) : fp8q_fail_nomem(err);
-    *pending_out = data != NULL;
-
-    if (status == FP8Q_OK && data)
-        status = fp8q_json_parse(data, len, 0, path, &json, err);
-    if (json) {
-        (void)fp8q_json_uint(fp8q_json_get(json, "mark"), mark_out);
-        status = fp8q_listing_parse(fp8q_json_get(json, "replaced"), old_out, err);
-    }
-
+    (void)fp8q_json_uint(fp8q_json_get(json, "mark"), &c->mark);
+    int status = fp8q_listing_parse(fp8q_json_get(json, "replaced"), &c->old, err);
     fp8q_json_free(json);
-    free(data);
-    free(path);
     return status;
 }
 
 int fp8q_commit_pending(const struct fp8q_destination *names, bool *pending_out,
                         struct fp8q_listing *old_out, struct fp8q_error *err)
 {
-    uint64_t mark;
-    return read_commit(names, pending_out, &mark, old_out, err);
+    struct commit c;
+    int status = read_commit(names, &c, err);
+    *pending_out = c.pending;
+    *old_out = c.old;
+    return status;
 }
 
 static int drop_commit(const struct fp8q_outdir *out, struct fp8q_error *err)
 {
-    char *path = fp8q_join(out->names.work, FP8Q_COMMIT_NAME);
-    int status = path ? fp8q_unlink(path, err) : fp8q_fail_nomem(err);
-    free(path);
-    return status;
+    return fp8q_unlink_in(out->names.work, FP8Q_COMMIT_NAME, err);
 }
 
 /* ---- undo ------------------------------------------------------------------------------------ */
@@ -188,52 +193,65 @@ static int drop_commit(const struct fp8q_outdir *out, struct fp8q_error *err)
 static int put_back_dir(const struct fp8q_outdir *out, const struct fp8q_listing *old,
                         struct fp8q_error *err)
 {
-    struct fp8q_text strangers = {0};
+    const struct fp8q_destination *names = &out->names;
+    struct fp8q_strangers strangers;
     struct stat st;
     bool aside, final;
-    size_t n;
 
-    char *dir = old_dir(out);
-    int status = dir ? fp8q_lstat(dir, &st, &aside, err) : fp8q_fail_nomem(err);
-    if (status != FP8Q_OK || !aside || old->count == 0)
-        goto end;
+    FP8Q_TRY(fp8q_lstat(names->old, &st, &aside, err));
+    if (!aside || old->count == 0)
+        return FP8Q_OK;
 
-    status = is_there(out->names.final, &final, err);
-    if (status == FP8Q_OK)
-        status = fp8q_listing_strangers(old, dir, &n, &strangers, err);
+    FP8Q_TRY(is_there(names->final, &final, err));
+    FP8Q_TRY(fp8q_listing_strangers(old, names->old, &strangers, err));
 
     /* As a whole, if it holds nothing but the old output: a rename is done or not done.  */
-    if (status == FP8Q_OK && !final && n == 0) {
-        status = fp8q_rename(dir, out->names.final, err);
-        goto end;
-    }
+    if (!final && strangers.count == 0)
+        return fp8q_rename(names->old, names->final, err);
 
     /* Else file by file; what is not listed stays where it is, and the directory with it.  */
-    if (status == FP8Q_OK && !final)
-        status = fp8q_mkdir_mode(out->names.final, st.st_mode, err);
-    if (status == FP8Q_OK)
-        status = fp8q_listing_move(old, dir, out->names.final, err);
-    if (status == FP8Q_OK)
-        status = fp8q_listing_remove(old, dir, NULL, err);
-end:
-    fp8q_text_reset(&strangers);
-    free(dir);
+    if (!final)
+        FP8Q_TRY(fp8q_mkdir_mode(names->final, st.st_mode, err));
+    FP8Q_TRY(fp8q_listing_move(old, names->old, names->final, err));
+    return fp8q_listing_remove(old, names->old, NULL, err);
+}
+
+/* Never over what stands at the new name: the move fails instead.  */
+static int move_if_there(const char *from, const char *to, struct fp8q_error *err)
+{
+    bool there;
+    FP8Q_TRY(is_there(from, &there, err));
+    return there ? fp8q_rename_new(from, to, err) : FP8Q_OK;
+}
+
+static int move_out(const char *dir, const char *name, const char *path, struct fp8q_error *err)
+{
+    char *inside = fp8q_join(dir, name);
+    int status = inside ? move_if_there(inside, path, err) : fp8q_fail_nomem(err);
+    free(inside);
     return status;
 }
 
-static int move_if_there(const char *dir, const char *name, const char *path, bool out_of_dir,
-                         struct fp8q_error *err)
+static int move_in(const char *path, const char *dir, const char *name, struct fp8q_error *err)
 {
-    bool there;
     char *inside = fp8q_join(dir, name);
-    const char *from = out_of_dir ? inside : path, *to = out_of_dir ? path : inside;
-    int status = inside ? is_there(from, &there, err) : fp8q_fail_nomem(err);
-
-    /* Never over what stands at the new name: the move fails instead.  */
-    if (status == FP8Q_OK && there)
-        status = fp8q_rename_new(from, to, err);
+    int status = inside ? move_if_there(path, inside, err) : fp8q_fail_nomem(err);
     free(inside);
     return status;
+}
+
+static int put_back_companion(const struct fp8q_destination *names,
+                              const struct fp8q_listing *files, size_t i, struct fp8q_error *err)
+{
+    const char *name = fp8q_companion_names[i];
+    bool made;
+
+    /* A companion of the new output that P lacks is at DST's name, where it may not stay.  */
+    FP8Q_TRY(in_dir(names->partial, name, &made, err));
+    if (fp8q_listing_has(files, name) && !made)
+        FP8Q_TRY(move_in(names->companions[i], names->partial, name, err));
+
+    return move_out(names->old, name, names->companions[i], err);
 }
 
 /* A new companion that was in place before its weights goes back to P, then the old files to
@@ -242,28 +260,11 @@ static int put_back_files(const struct fp8q_outdir *out, const struct fp8q_listi
                           const struct fp8q_listing *old, struct fp8q_error *err)
 {
     const struct fp8q_destination *names = &out->names;
-    char *dir = old_dir(out);
-    int status = dir ? FP8Q_OK : fp8q_fail_nomem(err);
 
-    for (size_t i = 0; i < FP8Q_N_COMPANIONS && status == FP8Q_OK; i++) {
-        bool made;
-        const char *name = fp8q_companion_names[i];
-
-        /* A companion of the new output that P lacks is at DST's name, where it may not stay.  */
-        status = in_dir(names->partial, name, &made, err);
-        if (status == FP8Q_OK && fp8q_listing_has(files, name) && !made)
-            status = move_if_there(names->partial, name, names->companions[i], false, err);
-        if (status == FP8Q_OK)
-            status = move_if_there(dir, name, names->companions[i], true, err);
-    }
-
-    if (status == FP8Q_OK)
-        status = move_if_there(dir, FP8Q_WEIGHTS_NAME, names->final, true, err);
-    if (status == FP8Q_OK)
-        status = fp8q_listing_remove(old, dir, NULL, err);
-
-    free(dir);
-    return status;
+    for (size_t i = 0; i < FP8Q_N_COMPANIONS; i++)
+        FP8Q_TRY(put_back_companion(names, files, i, err));
+    FP8Q_TRY(move_out(names->old, FP8Q_WEIGHTS_NAME, names->final, err));
+    return fp8q_listing_remove(old, names->old, NULL, err);
 }
 
 /* ---- recover --------------------------------------------------------------------------------- */
@@ -309,44 +310,37 @@ static int remove_old(struct fp8q_outdir *out, const struct fp8q_listing *old, b
     bool gone = true, aside_gone = true;
 
     /* Set aside, or swapped to P's name.  */
-    char *dir = old_dir(out);
-    int status = dir ? fp8q_listing_remove(old, dir, &aside_gone, err) : fp8q_fail_nomem(err);
-    free(dir);
-    FP8Q_TRY(status);
+    FP8Q_TRY(fp8q_listing_remove(old, out->names.old, &aside_gone, err));
     FP8Q_TRY(fp8q_listing_remove(old, out->names.partial, &gone, err));
     *left_out = !gone || !aside_gone;
     return FP8Q_OK;
 }
 
 static int recover(struct fp8q_outdir *out, const struct fp8q_listing *files,
-                   const struct fp8q_listing *old, uint64_t mark, bool *committed_out,
-                   struct fp8q_error *err)
+                   const struct commit *c, bool *committed_out, struct fp8q_error *err)
 {
     bool left;
-    FP8Q_TRY(is_committed(out, files, mark, committed_out, err));
+    FP8Q_TRY(is_committed(out, files, c->mark, committed_out, err));
     if (!*committed_out) {
-        FP8Q_TRY(out->names.is_dir ? put_back_dir(out, old, err)
-                                   : put_back_files(out, files, old, err));
+        FP8Q_TRY(out->names.is_dir ? put_back_dir(out, &c->old, err)
+                                   : put_back_files(out, files, &c->old, err));
         return drop_commit(out, err);
     }
 
     /* The name is on disk before the old output goes: one of the two survives a power failure.  */
     FP8Q_TRY(flush_parent(out, err));
-    FP8Q_TRY(remove_old(out, old, &left, err));
+    FP8Q_TRY(remove_old(out, &c->old, &left, err));
     return fp8q_workdir_clear(&out->names, err);
 }
 
 int fp8q_commit_recover(struct fp8q_outdir *out, const struct fp8q_listing *files,
                         bool *committed_out, struct fp8q_error *err)
 {
-    struct fp8q_listing old;
-    uint64_t mark;
-    bool pending;
+    struct commit c;
     *committed_out = false;
-    int status = read_commit(&out->names, &pending, &mark, &old, err);
-    if (status == FP8Q_OK && pending)
-        status = recover(out, files, &old, mark, committed_out, err);
-    fp8q_listing_reset(&old);
+    FP8Q_TRY(read_commit(&out->names, &c, err));
+    int status = c.pending ? recover(out, files, &c, committed_out, err) : FP8Q_OK;
+    fp8q_listing_reset(&c.old);
     return status;
 }
 
@@ -355,30 +349,21 @@ int fp8q_commit_recover(struct fp8q_outdir *out, const struct fp8q_listing *file
 /* Where two names cannot be swapped: the old directory goes aside, as a whole or by its files.  */
 static int set_dir_aside(const struct fp8q_outdir *out, struct fp8q_error *err)
 {
+    const struct fp8q_destination *names = &out->names;
     struct fp8q_error why = {0};
     struct stat st;
     bool there;
-    char *dir = old_dir(out);
 
-    if (!dir)
-        return fp8q_fail_nomem(err);
+    if (fp8q_rename(names->final, names->old, &why) == FP8Q_OK)
+        return FP8Q_OK;
 
-    int status = fp8q_rename(out->names.final, dir, &why);
     /* overlayfs cannot rename a directory of a lower layer, and says that it is another device.  */
-    if (status != FP8Q_OK && strcmp(why.id, "cross-device") == 0) {
-        status = fp8q_stat(out->names.final, &st, &there, &why);
-        if (status == FP8Q_OK)
-            status = fp8q_mkdir_mode(dir, st.st_mode, &why);
-        if (status == FP8Q_OK)
-            status = fp8q_listing_move(&out->old, out->names.final, dir, &why);
-        if (status == FP8Q_OK)
-            status = fp8q_listing_remove(&out->old, out->names.final, NULL, &why);
-    }
-
-    if (status != FP8Q_OK && err)
-        *err = why;
-    free(dir);
-    return status;
+    if (strcmp(why.id, "cross-device") != 0)
+        return fp8q_fail_as(err, &why);
+    FP8Q_TRY(fp8q_stat(names->final, &st, &there, err));
+    FP8Q_TRY(fp8q_mkdir_mode(names->old, st.st_mode, err));
+    FP8Q_TRY(fp8q_listing_move(&out->old, names->final, names->old, err));
+    return fp8q_listing_remove(&out->old, names->final, NULL, err);
 }
 
 /* *@swapped_out: the old output is now P.  */
@@ -423,17 +408,14 @@ static int commit_dir(const struct fp8q_outdir *out, struct fp8q_error *err)
 static int set_files_aside(const struct fp8q_outdir *out, struct fp8q_error *err)
 {
     const struct fp8q_destination *names = &out->names;
-    char *dir = old_dir(out);
-    int status = dir ? fp8q_mkdir(dir, err) : fp8q_fail_nomem(err);
 
     /* The weights first: a loader that finds them must find their companions, too.  */
-    if (status == FP8Q_OK)
-        status = move_if_there(dir, FP8Q_WEIGHTS_NAME, names->final, false, err);
-    for (size_t i = 0; i < FP8Q_N_COMPANIONS && status == FP8Q_OK; i++)
+    FP8Q_TRY(fp8q_mkdir(names->old, err));
+    FP8Q_TRY(move_in(names->final, names->old, FP8Q_WEIGHTS_NAME, err));
+    for (size_t i = 0; i < FP8Q_N_COMPANIONS; i++)
         if (fp8q_listing_has(&out->old, fp8q_companion_names[i]))
-            status = move_if_there(dir, fp8q_companion_names[i], names->companions[i], false, err);
-    free(dir);
-    return status;
+            FP8Q_TRY(move_in(names->companions[i], names->old, fp8q_companion_names[i], err));
+    return FP8Q_OK;
 }
 
 static int commit_files(const struct fp8q_outdir *out, struct fp8q_error *err)
@@ -445,15 +427,14 @@ static int commit_files(const struct fp8q_outdir *out, struct fp8q_error *err)
 
     /* Companions before the weights, so that no weights stand there without theirs.  */
     for (size_t i = 0; i < FP8Q_N_COMPANIONS; i++)
-        FP8Q_TRY(move_if_there(names->partial, fp8q_companion_names[i], names->companions[i], true,
-                               err));
-    FP8Q_TRY(move_if_there(names->partial, FP8Q_WEIGHTS_NAME, names->final, true, err));
+        FP8Q_TRY(move_out(names->partial, fp8q_companion_names[i], names->companions[i], err));
+    FP8Q_TRY(move_out(names->partial, FP8Q_WEIGHTS_NAME, names->final, err));
 
     int status = flush_parent(out, err);
 
     /* Without its weights it is not there, so fp8q_commit_recover() puts the old one back.  */
     if (status != FP8Q_OK)
-        (void)move_if_there(names->partial, FP8Q_WEIGHTS_NAME, names->final, false, NULL);
+        (void)move_in(names->final, names->partial, FP8Q_WEIGHTS_NAME, NULL);
     return status;
 }
 
@@ -461,10 +442,9 @@ static int commit_files(const struct fp8q_outdir *out, struct fp8q_error *err)
 static int check_whole(const struct fp8q_outdir *out, struct fp8q_error *err)
 {
     const struct fp8q_listing *files = out->rules.files;
+    struct fp8q_strangers strangers;
     struct fp8q_shown a, b;
-    struct fp8q_text names = {0};
     const char *missing;
-    size_t n = 0;
 
     FP8Q_TRY(fp8q_listing_missing(files, out->names.partial, &missing, err));
     fp8q_show(&a, out->names.partial);
@@ -472,13 +452,12 @@ static int check_whole(const struct fp8q_outdir *out, struct fp8q_error *err)
         return fp8q_fail(err, FP8Q_E_IO, "partial-changed", "%s: \"%s\" was removed during the run",
                          a.text, fp8q_show(&b, missing));
 
-    int status = fp8q_listing_strangers(files, out->names.partial, &n, &names, err);
-    if (status == FP8Q_OK && n)
-        status = fp8q_fail(err, FP8Q_E_IO, "partial-changed",
-                           "%s: something else put files there during the run: %.500s", a.text,
-                           names.data);
-    fp8q_text_reset(&names);
-    return status;
+    FP8Q_TRY(fp8q_listing_strangers(files, out->names.partial, &strangers, err));
+    if (strangers.count)
+        return fp8q_fail(err, FP8Q_E_IO, "partial-changed",
+                         "%s: something else put files there during the run: %s", a.text,
+                         strangers.names);
+    return FP8Q_OK;
 }
 
 static int commit(struct fp8q_outdir *out, struct fp8q_error *err)

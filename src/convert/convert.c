@@ -83,23 +83,28 @@ static int list_files(struct job *j, struct fp8q_error *err)
     return fp8q_listing_sort(&j->files, err);
 }
 
-/* Bytes of all that this run will write; a part writes its shards.  */
-static int output_size(const struct job *j, uint64_t *size_out, struct fp8q_error *err)
+/* Bytes of all that this run will write; a part writes its shards.  @part_of is to be filled.  */
+static int add_sizes(const struct job *j, unsigned *part_of, uint64_t *size_out,
+                     struct fp8q_error *err)
 {
     const struct fp8q_plan *plan = j->plan;
-    unsigned *part = fp8q_array(plan->n_shards, sizeof(*part));
-
-    int status = part ? FP8Q_OK : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK && j->o->n_parts)
-        status = fp8q_part_of_shards(plan, j->o->n_parts, part, err);
+    if (j->o->n_parts)
+        FP8Q_TRY(fp8q_part_of_shards(plan, j->o->n_parts, part_of, err));
 
     *size_out = j->o->n_parts ? 0 : j->copies.bytes;
     /* The record of a shard holds its scales as well.  */
-    for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++)
-        if (i != plan->sidecar && part[i] == j->o->part)
+    for (size_t i = 0; i < plan->n_shards; i++)
+        if (i != plan->sidecar && part_of[i] == j->o->part)
             *size_out += plan->shards[i].size_bytes + plan->shards[i].scale_bytes;
+    return FP8Q_OK;
+}
 
-    free(part);
+static int output_size(const struct job *j, uint64_t *size_out, struct fp8q_error *err)
+{
+    unsigned *part_of = fp8q_array(j->plan->n_shards, sizeof(*part_of));
+    *size_out = 0;
+    int status = part_of ? add_sizes(j, part_of, size_out, err) : fp8q_fail_nomem(err);
+    free(part_of);
     return status;
 }
 
@@ -217,14 +222,13 @@ static void close_rounding(struct rounding *r)
 
 /* ---- the work -------------------------------------------------------------------------------- */
 
-static int stream(const struct job *j, const struct fp8q_outdir *out, struct rounding *rounding,
-                  size_t *resumed_out, struct fp8q_error *err)
+static int stream_rest(const struct job *j, const struct fp8q_outdir *out,
+                       struct rounding *rounding, bool *skip, size_t *resumed_out,
+                       struct fp8q_error *err)
 {
     const struct fp8q_plan *plan = j->plan;
-    bool *skip = fp8q_array(plan->n_shards, sizeof(*skip));
-    if (!skip)
-        return fp8q_fail_nomem(err);
-
+    struct fp8q_parts_asked asked = {
+        .part = j->o->part, .n_parts = j->o->n_parts, .look = j->o->resume || j->o->n_parts != 0};
     struct fp8q_stream_options o = {.kernel = j->o->kernel,
                                     .watch = j->o->watch,
                                     .out_dir = out->names.partial,
@@ -233,16 +237,21 @@ static int stream(const struct job *j, const struct fp8q_outdir *out, struct rou
                                     .shared = j->o->n_parts != 0,
                                     .rounding = rounding->compensates ? &rounding->gptq : NULL};
 
-    bool look = j->o->resume || j->o->n_parts;
-    int status =
-        fp8q_parts_choose(plan, out, j->o->part, j->o->n_parts, look, skip, resumed_out, err);
+    FP8Q_TRY(fp8q_parts_choose(plan, out, &asked, skip, resumed_out, err));
 
     /* Shards may lie in sub-directories, as they do in the source.  */
-    for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++)
-        status = fp8q_make_parents_like(plan->ckpt, out->names.partial, plan->shards[i].name, err);
-    if (status == FP8Q_OK)
-        status = fp8q_stream(plan, &o, err);
+    for (size_t i = 0; i < plan->n_shards; i++)
+        FP8Q_TRY(fp8q_make_parents_like(plan->ckpt, out->names.partial, plan->shards[i].name, err));
+    return fp8q_stream(plan, &o, err);
+}
 
+/* Writes the shards that are this run's and not done yet.  */
+static int stream(const struct job *j, const struct fp8q_outdir *out, struct rounding *rounding,
+                  size_t *resumed_out, struct fp8q_error *err)
+{
+    bool *skip = fp8q_array(j->plan->n_shards, sizeof(*skip));
+    int status =
+        skip ? stream_rest(j, out, rounding, skip, resumed_out, err) : fp8q_fail_nomem(err);
     free(skip);
     return status;
 }
@@ -278,7 +287,7 @@ static int commit(struct fp8q_outdir *out, struct fp8q_warnings *warnings, struc
     char *partial = strdup(out->names.partial);
     bool left = false;
     int status = fp8q_outdir_commit(out, &left, err);
-    if (status == FP8Q_OK && left && partial)
+    if (left && partial)
         (void)fp8q_warn(warnings, NULL, "old-left",
                         "%s: the old output had files that fp8q did not write; they are there",
                         fp8q_show(&shown, partial));
@@ -286,32 +295,52 @@ static int commit(struct fp8q_outdir *out, struct fp8q_warnings *warnings, struc
     return status;
 }
 
+static int make_part(struct job *j, struct fp8q_outdir *out, struct rounding *rounding,
+                     struct fp8q_convert_result *result, struct fp8q_warnings *warnings,
+                     struct fp8q_error *err)
+{
+    FP8Q_TRY(open_rounding(j, rounding, result, warnings, err));
+    return stream(j, out, rounding, &result->resumed_shards, err);
+}
+
+static int make_all(struct job *j, struct fp8q_outdir *out, struct rounding *rounding,
+                    struct fp8q_convert_result *result, struct fp8q_warnings *warnings,
+                    struct fp8q_error *err)
+{
+    FP8Q_TRY(open_rounding(j, rounding, result, warnings, err));
+    FP8Q_TRY(copy(j, out, err));
+    FP8Q_TRY(stream(j, out, rounding, &result->resumed_shards, err));
+    return finish(j, out, rounding, &result->finish, err);
+}
+
 static int convert(struct job *j, struct fp8q_outdir *out, struct fp8q_convert_result *result,
                    struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     struct rounding rounding;
-
-    int status = open_rounding(j, &rounding, result, warnings, err);
+    bool is_part = j->o->n_parts != 0;
 
     /* Parts make shards alone; what there is once is made by `fp8q finish`.  */
-    if (status == FP8Q_OK && !j->o->n_parts)
-        status = copy(j, out, err);
-    if (status == FP8Q_OK)
-        status = stream(j, out, &rounding, &result->resumed_shards, err);
-    if (status == FP8Q_OK && !j->o->n_parts)
-        status = finish(j, out, &rounding, &result->finish, err);
+    int status = is_part ? make_part(j, out, &rounding, result, warnings, err)
+                         : make_all(j, out, &rounding, result, warnings, err);
     close_rounding(&rounding);
 
     if (status != FP8Q_OK) {
         fp8q_workdir_abandon(out);
         return status;
     }
+    if (!is_part)
+        return commit(out, warnings, err);
 
-    if (j->o->n_parts) {
-        fp8q_workdir_close(out, false);
-        return FP8Q_OK;
-    }
-    return commit(out, warnings, err);
+    fp8q_workdir_close(out, false);
+    return FP8Q_OK;
+}
+
+static int take_and_convert(struct job *j, struct fp8q_convert_result *result,
+                            struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    struct fp8q_outdir out;
+    FP8Q_TRY(fp8q_outdir_open(&j->outdir, &out, warnings, err));
+    return convert(j, &out, result, warnings, err);
 }
 
 int fp8q_convert(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
@@ -319,12 +348,9 @@ int fp8q_convert(const struct fp8q_plan *plan, const struct fp8q_convert_options
                  struct fp8q_error *err)
 {
     struct job j;
-    struct fp8q_outdir out;
     *result = (struct fp8q_convert_result){.complete = o->n_parts == 0};
     FP8Q_TRY(job_open(&j, plan, o, warnings, err));
-    int status = fp8q_outdir_open(&j.outdir, &out, warnings, err);
-    if (status == FP8Q_OK)
-        status = convert(&j, &out, result, warnings, err);
+    int status = take_and_convert(&j, result, warnings, err);
     job_close(&j);
     return status;
 }
@@ -346,7 +372,7 @@ int fp8q_convert_complete(const struct fp8q_plan *plan, const struct fp8q_conver
     /* A run that was killed after its commit may have left its work directory.  */
     if (*complete_out)
         fp8q_outdir_clean(&j.outdir);
-    else if (status == FP8Q_OK && changed && !o->overwrite)
+    else if (changed && !o->overwrite)
         status = fp8q_fail(err, FP8Q_E_ARG, "resume-differs",
                            "%s: is complete, but %.500s; --overwrite makes it anew",
                            fp8q_show(&shown, o->destination), changed);
@@ -372,30 +398,54 @@ static int parse_state(const struct fp8q_json *json, const char *path,
                      "%s: no part of a conversion to it has been run", fp8q_show(&shown, path));
 }
 
+static int read_state(const struct fp8q_destination *names, const char *destination,
+                      struct fp8q_json **json_out, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    struct fp8q_listing files;
+    FP8Q_TRY(fp8q_workdir_state(names, json_out, &files, err));
+    fp8q_listing_reset(&files);
+    return *json_out ? FP8Q_OK
+                     : fp8q_fail(err, FP8Q_E_EVIDENCE, "no-parts",
+                                 "%s: no part of a conversion to it has been run",
+                                 fp8q_show(&shown, destination));
+}
+
 int fp8q_convert_state(const char *destination, struct fp8q_json **json_out,
                        struct fp8q_request *request_out, uint64_t *n_parts_out,
                        struct fp8q_error *err)
 {
-    struct fp8q_shown shown;
     struct fp8q_destination names;
-    struct fp8q_listing files = {0};
     *json_out = NULL;
     *n_parts_out = 0;
 
     /* Whether it is a file is in the state; names of directories have all that is needed here.  */
     FP8Q_TRY(fp8q_destination_open(destination, true, &names, err));
-    int status = fp8q_workdir_state(&names, json_out, &files, err);
-
-    if (status == FP8Q_OK && !*json_out)
-        status = fp8q_fail(err, FP8Q_E_EVIDENCE, "no-parts",
-                           "%s: no part of a conversion to it has been run",
-                           fp8q_show(&shown, destination));
-    if (status == FP8Q_OK)
-        status = parse_state(*json_out, destination, request_out, n_parts_out, err);
-
-    fp8q_listing_reset(&files);
+    int status = read_state(&names, destination, json_out, err);
     fp8q_destination_reset(&names);
-    return status;
+    FP8Q_TRY(status);
+    return parse_state(*json_out, destination, request_out, n_parts_out, err);
+}
+
+static int read_result(const struct fp8q_ckpt *done, struct fp8q_finish_result *result,
+                       struct fp8q_error *err)
+{
+    struct fp8q_manifest m;
+    bool found;
+
+    for (size_t i = 0; i < done->n_shards; i++)
+        result->file_bytes += (uint64_t)done->shards[i].stat.st_size;
+
+    FP8Q_TRY(fp8q_manifest_read(done, &m, &found, err));
+    if (!found)
+        return FP8Q_OK;
+
+    const char *output = fp8q_json_string(fp8q_json_get(m.json, "fingerprint"), NULL);
+    const char *source = fp8q_json_string(fp8q_json_path(m.json, "source.fingerprint"), NULL);
+    (void)fp8q_parse_crc(output, &result->output_fingerprint);
+    (void)fp8q_parse_crc(source, &result->source_fingerprint);
+    fp8q_manifest_reset(&m);
+    return FP8Q_OK;
 }
 
 /* What a run that was killed after its commit would have said.  */
@@ -403,48 +453,53 @@ static int describe_output(const struct fp8q_convert_options *o, struct fp8q_fin
                            struct fp8q_error *err)
 {
     struct fp8q_ckpt *done;
-    struct fp8q_manifest m = {0};
-    bool found;
-
     FP8Q_TRY(fp8q_ckpt_open(o->destination, &done, NULL, err));
-    int status = fp8q_manifest_read(done, &m, &found, err);
-
-    for (size_t i = 0; i < done->n_shards; i++)
-        result->file_bytes += (uint64_t)done->shards[i].stat.st_size;
-
-    if (status == FP8Q_OK && found) {
-        const char *output = fp8q_json_string(fp8q_json_get(m.json, "fingerprint"), NULL);
-        const char *source = fp8q_json_string(fp8q_json_path(m.json, "source.fingerprint"), NULL);
-        (void)fp8q_parse_crc(output, &result->output_fingerprint);
-        (void)fp8q_parse_crc(source, &result->source_fingerprint);
-    }
-
-    fp8q_manifest_reset(&m);
+    int status = read_result(done, result, err);
     fp8q_ckpt_close(done);
     return status;
+}
+
+static int make_rest(struct job *j, struct fp8q_outdir *out, struct rounding *rounding,
+                     struct fp8q_convert_result *result, struct fp8q_warnings *warnings,
+                     struct fp8q_error *err)
+{
+    FP8Q_TRY(open_rounding(j, rounding, result, warnings, err));
+    FP8Q_TRY(copy(j, out, err));
+    return finish(j, out, rounding, &result->finish, err);
 }
 
 static int finish_parts(struct job *j, struct fp8q_outdir *out, struct fp8q_convert_result *result,
                         struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
-    struct rounding rounding = {.compensates = false};
+    struct rounding rounding;
 
     /* Before all else: a part that is missing should cost no copies.  */
     int status = fp8q_parts_check(j->plan, out, j->o->n_parts, err);
-    if (status == FP8Q_OK)
-        status = open_rounding(j, &rounding, result, warnings, err);
-    if (status == FP8Q_OK)
-        status = copy(j, out, err);
-    if (status == FP8Q_OK)
-        status = finish(j, out, &rounding, &result->finish, err);
-
-    close_rounding(&rounding);
-
     if (status != FP8Q_OK) {
         fp8q_workdir_close(out, false); /* the parts stay */
         return status;
     }
+
+    status = make_rest(j, out, &rounding, result, warnings, err);
+    close_rounding(&rounding);
+    if (status != FP8Q_OK) {
+        fp8q_workdir_close(out, false);
+        return status;
+    }
     return commit(out, warnings, err);
+}
+
+static int take_and_finish(struct job *j, struct fp8q_convert_result *result,
+                           struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    struct fp8q_outdir out;
+    FP8Q_TRY(fp8q_outdir_open(&j->outdir, &out, warnings, err));
+    if (!out.committed)
+        return finish_parts(j, &out, result, warnings, err);
+
+    /* The run before this one was killed when all but the cleaning was done.  */
+    fp8q_workdir_close(&out, true);
+    return describe_output(j->o, &result->finish, err);
 }
 
 int fp8q_convert_finish(const struct fp8q_plan *plan, const struct fp8q_convert_options *o,
@@ -452,23 +507,14 @@ int fp8q_convert_finish(const struct fp8q_plan *plan, const struct fp8q_convert_
                         struct fp8q_error *err)
 {
     struct job j;
-    struct fp8q_outdir out;
     *result = (struct fp8q_convert_result){.complete = true};
 
     FP8Q_TRY(job_open(&j, plan, o, warnings, err));
     j.outdir.use = FP8Q_OUTDIR_FINISH;
     /* Its shards are there already, so no space is asked for.  */
     j.outdir.size_bytes = 0;
-    int status = fp8q_outdir_open(&j.outdir, &out, warnings, err);
 
-    /* The run before this one was killed when all but the cleaning was done.  */
-    if (status == FP8Q_OK && out.committed) {
-        fp8q_workdir_close(&out, true);
-        status = describe_output(o, &result->finish, err);
-    } else if (status == FP8Q_OK) {
-        status = finish_parts(&j, &out, result, warnings, err);
-    }
-
+    int status = take_and_finish(&j, result, warnings, err);
     job_close(&j);
     return status;
 }

@@ -320,15 +320,12 @@ static int visit_path(struct walk *w, const struct level *level, const char *pat
     struct fp8q_error why = {0};
     bool there, exists = false;
 
-    /* The link and what it leads to: links to directories have a rule of their own.  */
+    /* The link and what it leads to: links to directories have a rule of their own.  A loop of links
+     * is a link that leads nowhere, and no reason to fail.  */
     FP8Q_TRY(fp8q_lstat(path, &self, &there, w->err));
     int status = fp8q_stat(path, &st, &exists, &why);
-    /* A loop of links is a link that leads nowhere, and no reason to fail.  */
-    if (status != FP8Q_OK && strcmp(why.id, "link-loop") != 0) {
-        if (w->err)
-            *w->err = why;
-        return status;
-    }
+    if (status != FP8Q_OK && strcmp(why.id, "link-loop") != 0)
+        return fp8q_fail_as(w->err, &why);
 
     if (!there || !exists)
         return leave_out(w, relative, NOWHERE);
@@ -354,6 +351,18 @@ static int visit(struct walk *w, const struct level *level, const char *relative
     return status;
 }
 
+static int visit_each(struct walk *w, const struct level *level, const char *relative, char **names,
+                      size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char *child = *relative ? fp8q_join(relative, names[i]) : strdup(names[i]);
+        int status = child ? visit(w, level, child) : fp8q_fail_nomem(w->err);
+        free(child);
+        FP8Q_TRY(status);
+    }
+    return FP8Q_OK;
+}
+
 static int walk_dir(struct walk *w, const char *relative, struct level *level)
 {
     char **names = NULL;
@@ -362,46 +371,41 @@ static int walk_dir(struct walk *w, const char *relative, struct level *level)
     char *dir = *relative ? fp8q_join(w->ckpt->dir, relative) : strdup(w->ckpt->dir);
     int status = dir ? fp8q_list_dir(dir, &names, &n, w->err) : fp8q_fail_nomem(w->err);
     free(dir);
+    FP8Q_TRY(status);
 
     /* Known by the names in it, before any of them is visited; below it, all is its own.  */
     level->own = level->own || (*relative && is_own(w->ckpt, relative, names, n));
-
-    for (size_t i = 0; i < n && status == FP8Q_OK; i++) {
-        char *child = *relative ? fp8q_join(relative, names[i]) : strdup(names[i]);
-        status = child ? visit(w, level, child) : fp8q_fail_nomem(w->err);
-        free(child);
-    }
-
+    status = visit_each(w, level, relative, names, n);
     fp8q_names_free(names, n);
     return status;
 }
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-enum { NAMED = 4 }; /* files of one kind that have a warning each; more share one */
+enum { NAMED = 4 }; /* files of one kind that have a warning each at most; more share one */
+
+/* Too many for a warning each: the first few by name, the rest as a number.  */
+static int warn_many(const struct left_out *l, const char *reason, struct fp8q_warnings *warnings,
+                     struct fp8q_error *err)
+{
+    struct fp8q_shown a, b, c;
+    return fp8q_warn(warnings, err, "not-copied",
+                     "\"%s\", \"%s\", \"%s\" and %zu more are not copied: %s",
+                     fp8q_show(&a, l->names[0]), fp8q_show(&b, l->names[1]),
+                     fp8q_show(&c, l->names[2]), l->count - 3, reason);
+}
 
 static int warn_left(const struct left_out *l, const char *reason, struct fp8q_warnings *warnings,
                      struct fp8q_error *err)
 {
     struct fp8q_shown shown;
+    if (l->count > NAMED)
+        return warn_many(l, reason, warnings, err);
 
-    if (l->count <= NAMED) {
-        for (size_t i = 0; i < l->count; i++)
-            FP8Q_TRY(fp8q_warn(warnings, err, "not-copied", "\"%s\" is not copied: %s",
-                               fp8q_show(&shown, l->names[i]), reason));
-        return FP8Q_OK;
-    }
-
-    struct fp8q_text names = {0};
-    for (size_t i = 0; i < NAMED - 1; i++)
-        fp8q_text_printf(&names, "%s\"%s\"", i ? ", " : "", fp8q_show(&shown, l->names[i]));
-
-    int status = fp8q_text_status(&names, err);
-    if (status == FP8Q_OK)
-        status = fp8q_warn(warnings, err, "not-copied", "%s and %zu more are not copied: %s",
-                           names.data, l->count - (NAMED - 1), reason);
-    fp8q_text_reset(&names);
-    return status;
+    for (size_t i = 0; i < l->count; i++)
+        FP8Q_TRY(fp8q_warn(warnings, err, "not-copied", "\"%s\" is not copied: %s",
+                           fp8q_show(&shown, l->names[i]), reason));
+    return FP8Q_OK;
 }
 
 static int list(struct walk *w, struct fp8q_warnings *warnings)
@@ -442,32 +446,39 @@ void fp8q_copies_reset(struct fp8q_copies *copies)
 
 /* ---- the copies ------------------------------------------------------------------------------ */
 
+/* The directory @to, with the mode of @from where that is one.  */
+static int make_dir_like(const char *from, const char *to, struct fp8q_error *err)
+{
+    struct stat st, ignored;
+    bool there, exists;
+    FP8Q_TRY(fp8q_lstat(to, &ignored, &exists, err));
+    if (exists)
+        return FP8Q_OK;
+
+    FP8Q_TRY(fp8q_stat(from, &st, &there, err));
+    return fp8q_mkdir_mode(to, there ? st.st_mode : 0777, err);
+}
+
+/* Each directory in turn, from the top: both paths, which end in @relative, are cut off at the same
+ * slash.  */
+static int make_each_like(char *from, char *to, const char *relative, struct fp8q_error *err)
+{
+    char *in_from = from + strlen(from) - strlen(relative);
+    char *in_to = to + strlen(to) - strlen(relative);
+
+    for (const char *slash = strchr(relative, '/'); slash; slash = strchr(slash + 1, '/')) {
+        in_from[slash - relative] = in_to[slash - relative] = '\0';
+        FP8Q_TRY(make_dir_like(from, to, err));
+        in_from[slash - relative] = in_to[slash - relative] = '/';
+    }
+    return FP8Q_OK;
+}
+
 int fp8q_make_parents_like(const struct fp8q_ckpt *ckpt, const char *dir, const char *relative,
                            struct fp8q_error *err)
 {
     char *from = fp8q_join(ckpt->dir, relative), *to = fp8q_join(dir, relative);
-
-    int status = from && to ? FP8Q_OK : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK) {
-        char *in_from = from + strlen(from) - strlen(relative);
-        char *in_to = to + strlen(to) - strlen(relative);
-        /* Each directory in turn, from the top: both paths are cut off at the same slash.  */
-        for (const char *slash = strchr(relative, '/'); slash && status == FP8Q_OK;
-             slash = strchr(slash + 1, '/')) {
-            struct stat st, ignored;
-            bool there, exists;
-            in_from[slash - relative] = in_to[slash - relative] = '\0';
-
-            status = fp8q_lstat(to, &ignored, &exists, err);
-            if (status == FP8Q_OK && !exists)
-                status = fp8q_stat(from, &st, &there, err);
-            if (status == FP8Q_OK && !exists)
-                status = fp8q_mkdir_mode(to, there ? st.st_mode : 0777, err);
-
-            in_from[slash - relative] = in_to[slash - relative] = '/';
-        }
-    }
-
+    int status = from && to ? make_each_like(from, to, relative, err) : fp8q_fail_nomem(err);
     free(from);
     free(to);
     return status;
@@ -487,56 +498,89 @@ static int changed(const struct fp8q_ckpt *ckpt, const char *name, const char *h
                      fp8q_show(&a, ckpt->path), fp8q_show(&b, name), how);
 }
 
-static int copy_one(const struct fp8q_ckpt *ckpt, struct fp8q_side_file *file,
-                    const struct stat *listed, const char *from, const char *to,
-                    const struct fp8q_watch *watch, struct fp8q_error *err)
+/* @from and @to are the paths of side file @i.  */
+static int copy_one(const struct fp8q_ckpt *ckpt, struct fp8q_copies *copies, size_t i,
+                    const char *from, const char *to, const struct fp8q_watch *watch,
+                    struct fp8q_error *err)
 {
+    struct fp8q_side_file *file = &copies->files[i];
     struct fp8q_copied copied;
     FP8Q_TRY(fp8q_unlink(to, err)); /* what a resumed run left */
     FP8Q_TRY(fp8q_copy_file(from, to, watch, &copied, err));
     file->crc32 = copied.crc32;
+
     /* What was copied is what was listed: the same file, with no write since.  */
-    return same(&copied.stat, listed) ? FP8Q_OK : changed(ckpt, file->name, "changed", err);
+    return same(&copied.stat, &copies->stats[i]) ? FP8Q_OK
+                                                 : changed(ckpt, file->name, "changed", err);
+}
+
+static int copy_file(const struct fp8q_ckpt *ckpt, struct fp8q_copies *copies, size_t i,
+                     const char *dir, const struct fp8q_watch *watch, struct fp8q_error *err)
+{
+    const char *name = copies->files[i].name;
+    FP8Q_TRY(fp8q_make_parents_like(ckpt, dir, name, err));
+
+    char *from = fp8q_join(ckpt->dir, name), *to = fp8q_join(dir, name);
+    int status =
+        from && to ? copy_one(ckpt, copies, i, from, to, watch, err) : fp8q_fail_nomem(err);
+    free(from);
+    free(to);
+    return status;
+}
+
+static int flush_file(const char *dir, const char *name, struct fp8q_error *err)
+{
+    char *path = fp8q_join(dir, name);
+    int status = path ? fp8q_flush_file(path, err) : fp8q_fail_nomem(err);
+    free(path);
+    return status;
 }
 
 int fp8q_copies_run(const struct fp8q_ckpt *ckpt, struct fp8q_copies *copies, const char *dir,
                     const struct fp8q_watch *watch, struct fp8q_error *err)
 {
-    int status = FP8Q_OK;
     /* All of them first, then the flushes: the file system can write them together.  */
-    for (size_t k = 0; k < 2 * copies->count && status == FP8Q_OK; k++) {
-        size_t i = k % copies->count;
-        struct fp8q_side_file *f = &copies->files[i];
-        char *from = fp8q_join(ckpt->dir, f->name), *to = fp8q_join(dir, f->name);
-
-        if (!from || !to)
-            status = fp8q_fail_nomem(err);
-        else if (k >= copies->count)
-            status = fp8q_flush_file(to, err);
-        else
-            status = fp8q_make_parents_like(ckpt, dir, f->name, err);
-
-        if (status == FP8Q_OK && k < copies->count)
-            status = copy_one(ckpt, f, &copies->stats[i], from, to, watch, err);
-
-        free(from);
-        free(to);
-    }
-    return status;
+    for (size_t i = 0; i < copies->count; i++)
+        FP8Q_TRY(copy_file(ckpt, copies, i, dir, watch, err));
+    for (size_t i = 0; i < copies->count; i++)
+        FP8Q_TRY(flush_file(dir, copies->files[i].name, err));
+    return FP8Q_OK;
 }
 
+/* @text is NULL for a file that was not there.  */
 static int text_unchanged(const struct fp8q_ckpt *ckpt, const char *name, const char *text,
                           size_t len, struct fp8q_error *err)
 {
+    enum { MOST_BYTES = 1 << 30 };
     char *now = NULL, *path = fp8q_join(ckpt->dir, name);
     size_t now_len = 0;
-    int status = path ? fp8q_read_file_if_there(path, (uint64_t)1 << 30, &now, &now_len, err)
+    int status = path ? fp8q_read_file_if_there(path, MOST_BYTES, &now, &now_len, err)
                       : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK && (!now != !text || now_len != len || (text && memcmp(now, text, len))))
-        status = changed(ckpt, name, "changed", err);
-    free(now);
     free(path);
-    return status;
+    FP8Q_TRY(status);
+
+    bool is_same = !now == !text && now_len == len && (!text || memcmp(now, text, len) == 0);
+    free(now);
+    return is_same ? FP8Q_OK : changed(ckpt, name, "changed", err);
+}
+
+/* Both lists come from the same walk, so they agree name by name if nothing changed.  */
+static int compare_lists(const struct fp8q_ckpt *ckpt, const struct fp8q_copies *then,
+                         const struct fp8q_copies *now, struct fp8q_error *err)
+{
+    for (size_t i = 0; i < then->count || i < now->count; i++) {
+        int order = 1;
+        if (i < then->count)
+            order = i < now->count ? strcmp(then->files[i].name, now->files[i].name) : -1;
+
+        if (order < 0)
+            return changed(ckpt, then->files[i].name, "was removed", err);
+        if (order > 0)
+            return changed(ckpt, now->files[i].name, "was added", err);
+        if (!same(&then->stats[i], &now->stats[i]))
+            return changed(ckpt, then->files[i].name, "changed", err);
+    }
+    return FP8Q_OK;
 }
 
 int fp8q_copies_unchanged(const struct fp8q_ckpt *ckpt, const struct fp8q_copies *copies,
@@ -551,22 +595,7 @@ int fp8q_copies_unchanged(const struct fp8q_ckpt *ckpt, const struct fp8q_copies
         FP8Q_TRY(text_unchanged(ckpt, FP8Q_INDEX_NAME, ckpt->index_text, ckpt->index_len, err));
 
     FP8Q_TRY(fp8q_copies_list(ckpt, &now, NULL, err));
-
-    int status = FP8Q_OK;
-    for (size_t i = 0, k = 0; (i < copies->count || k < now.count) && status == FP8Q_OK; i++, k++) {
-        /* Both lists come from the same walk, so they agree name by name if nothing changed.  */
-        int order = 1;
-        if (i < copies->count)
-            order = k < now.count ? strcmp(copies->files[i].name, now.files[k].name) : -1;
-
-        if (order < 0)
-            status = changed(ckpt, copies->files[i].name, "was removed", err);
-        else if (order > 0)
-            status = changed(ckpt, now.files[k].name, "was added", err);
-        else if (!same(&copies->stats[i], &now.stats[k]))
-            status = changed(ckpt, copies->files[i].name, "changed", err);
-    }
-
+    int status = compare_lists(ckpt, copies, &now, err);
     fp8q_copies_reset(&now);
     return status;
 }

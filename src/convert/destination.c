@@ -87,7 +87,8 @@ int fp8q_destination_open(const char *path, bool is_dir, struct fp8q_destination
     names->final = named(path, len, "");
     names->partial = named(path, len, ".partial");
     names->work = named(path, len, ".partial.fp8q");
-    bool made = names->final && names->partial && names->work;
+    names->old = named(path, len, ".partial.fp8q/" FP8Q_OLD_NAME);
+    bool made = names->final && names->partial && names->work && names->old;
 
     if (made) {
         size_t dir = (size_t)(fp8q_basename(names->final) - names->final);
@@ -111,6 +112,7 @@ void fp8q_destination_reset(struct fp8q_destination *names)
     free(names->final);
     free(names->partial);
     free(names->work);
+    free(names->old);
     free(names->parent);
     for (size_t i = 0; i < FP8Q_N_COMPANIONS; i++)
         free(names->companions[i]);

@@ -18,9 +18,12 @@ struct fp8q_destination {
     char *final;                         /* DST without slashes at its end */
     char *partial;                       /* DST.partial: the directory that becomes DST */
     char *work;                          /* DST.partial.fp8q: lock, state, records, an old DST */
+    char *old;                           /* in it: an old DST while it is replaced */
     char *parent;                        /* the directory of all of them */
     char *companions[FP8Q_N_COMPANIONS]; /* of a file: scales, or the manifest alone */
 };
+
+#define FP8Q_OLD_NAME "old" /* of @old, a directory in @work */
 
 /* What the companions are called while they are made, in DST.partial.  */
 extern const char *const fp8q_companion_names[FP8Q_N_COMPANIONS];

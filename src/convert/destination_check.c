@@ -114,9 +114,7 @@ static int check_length(const struct fp8q_destination *names, const char *dir, c
                          "are too long: %.600s",
                          fp8q_show(&shown, names->final), why.message);
 
-    if (status != FP8Q_OK && err)
-        *err = why;
-    return status;
+    return status == FP8Q_OK ? FP8Q_OK : fp8q_fail_as(err, &why);
 }
 
 int fp8q_destination_check_lengths(const struct fp8q_destination *names,

@@ -55,77 +55,79 @@ static void join_pieces(const struct fp8q_plan *plan, const struct fp8q_piece_cr
     }
 }
 
+static int read_each(const struct fp8q_plan *plan, const char *dir, struct fp8q_record *record,
+                     struct fp8q_results *results, struct fp8q_error *err)
+{
+    for (size_t i = 0; i < plan->n_shards; i++) {
+        /* No stripe fills the sidecar, so it has no record.  */
+        if (i == plan->sidecar)
+            continue;
+        FP8Q_TRY(need_record(plan, i, dir, record, err));
+        free(record->scales);
+    }
+
+    join_pieces(plan, record->crcs, results);
+    return FP8Q_OK;
+}
+
 static int read_records(const struct fp8q_plan *plan, const char *dir, struct fp8q_results *results,
                         struct fp8q_error *err)
 {
     struct fp8q_record record = {.crcs = fp8q_array(plan->n_pieces, sizeof(*record.crcs))};
-
-    int status = record.crcs ? FP8Q_OK : fp8q_fail_nomem(err);
-    for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++) {
-        /* No stripe fills the sidecar, so it has no record.  */
-        if (i == plan->sidecar)
-            continue;
-
-        status = need_record(plan, i, dir, &record, err);
-        free(record.scales);
-    }
-
-    if (status == FP8Q_OK)
-        join_pieces(plan, record.crcs, results);
-
+    int status = record.crcs ? read_each(plan, dir, &record, results, err) : fp8q_fail_nomem(err);
     free(record.crcs);
     return status;
 }
 
 /* ---- fingerprints ---------------------------------------------------------------------------- */
 
+enum { CHUNK = 1 << 18 };
+
 /* Source tensors that the plan does not carry (scales of an FP8 source) are read for their
- * checksum.  */
-static int crc_of_uncarried(const struct fp8q_plan *plan, size_t source, uint32_t *crc_out,
-                            struct fp8q_error *err)
+ * checksum, by way of @buf.  */
+static int crc_of_uncarried(const struct fp8q_plan *plan, size_t source, char *buf,
+                            uint32_t *crc_out, struct fp8q_error *err)
 {
-    enum { CHUNK = 1 << 18 };
     const struct fp8q_tensor *t = &plan->ckpt->tensors[source];
-    char *buf = malloc(CHUNK);
 
-    int status = buf ? FP8Q_OK : fp8q_fail_nomem(err);
     *crc_out = 0;
-
-    for (uint64_t at = 0; status == FP8Q_OK && at < t->size_bytes;) {
+    for (uint64_t at = 0; at < t->size_bytes; at += CHUNK) {
         size_t n = (size_t)fp8q_min_u64(t->size_bytes - at, CHUNK);
-        status = fp8q_ckpt_read(plan->ckpt, t, at, buf, n, err);
-        if (status == FP8Q_OK)
-            *crc_out = fp8q_crc32(*crc_out, buf, n);
-        at += n;
+        FP8Q_TRY(fp8q_ckpt_read(plan->ckpt, t, at, buf, n, err));
+        *crc_out = fp8q_crc32(*crc_out, buf, n);
     }
+    return FP8Q_OK;
+}
 
-    free(buf);
-    return status;
+static int add_sources(const struct fp8q_plan *plan, const struct fp8q_results *results,
+                       bool *carried, char *buf, uint32_t *fingerprint, struct fp8q_error *err)
+{
+    for (size_t i = 0; i < plan->n_pieces; i++)
+        carried[plan->pieces[i].source] = true;
+
+    for (size_t i = 0; i < plan->ckpt->n_tensors; i++) {
+        const struct fp8q_tensor *t = &plan->ckpt->tensors[i];
+        uint32_t crc = results->source_crc[i];
+        if (!carried[i])
+            FP8Q_TRY(crc_of_uncarried(plan, i, buf, &crc, err));
+
+        *fingerprint =
+            fp8q_fingerprint_add(*fingerprint, t->name, t->dtype, t->shape, t->ndim, crc);
+    }
+    return FP8Q_OK;
 }
 
 static int source_fingerprint(const struct fp8q_plan *plan, const struct fp8q_results *results,
                               uint32_t *fingerprint_out, struct fp8q_error *err)
 {
-    const struct fp8q_ckpt *ckpt = plan->ckpt;
-    uint32_t fingerprint = 0;
-    bool *carried = fp8q_array(ckpt->n_tensors, sizeof(*carried));
-    int status = carried ? FP8Q_OK : fp8q_fail_nomem(err);
+    bool *carried = fp8q_array(plan->ckpt->n_tensors, sizeof(*carried));
+    char *buf = malloc(CHUNK);
 
-    for (size_t i = 0; i < plan->n_pieces && carried; i++)
-        carried[plan->pieces[i].source] = true;
-
-    for (size_t i = 0; i < ckpt->n_tensors && status == FP8Q_OK; i++) {
-        const struct fp8q_tensor *t = &ckpt->tensors[i];
-        uint32_t crc = results->source_crc[i];
-
-        if (!carried[i])
-            status = crc_of_uncarried(plan, i, &crc, err);
-
-        fingerprint = fp8q_fingerprint_add(fingerprint, t->name, t->dtype, t->shape, t->ndim, crc);
-    }
-
+    *fingerprint_out = 0;
+    int status = carried && buf ? add_sources(plan, results, carried, buf, fingerprint_out, err)
+                                : fp8q_fail_nomem(err);
     free(carried);
-    *fingerprint_out = fingerprint;
+    free(buf);
     return status;
 }
 
@@ -157,45 +159,54 @@ static mode_t mode_of(const struct fp8q_plan *plan, const char *name)
     return there ? st.st_mode : fp8q_shards_mode(plan, 0);
 }
 
-/* A file at its place in DST.partial, where a resumed run may have left one.  */
+/* A file at its place in DST.partial.  */
+struct named_file {
+    char *path;
+    int fd;
+};
+
 static int open_named(const struct fp8q_plan *plan, const char *dir, const char *name,
-                      char **path_out, int *fd_out, struct fp8q_error *err)
+                      struct named_file *f, struct fp8q_error *err)
 {
-    *fd_out = -1;
-    *path_out = fp8q_join(dir, name);
-    if (!*path_out)
+    *f = (struct named_file){.path = fp8q_join(dir, name), .fd = -1};
+    if (!f->path)
         return fp8q_fail_nomem(err);
-    FP8Q_TRY(fp8q_unlink(*path_out, err));
-    return fp8q_create_mode(*path_out, mode_of(plan, name), fd_out, err);
+
+    /* A resumed run may have left one.  */
+    FP8Q_TRY(fp8q_unlink(f->path, err));
+    return fp8q_create_mode(f->path, mode_of(plan, name), &f->fd, err);
 }
 
-static int close_named(char *path, int *fd, int status, struct fp8q_error *err)
+/* @status is the outcome of the writes.  */
+static int close_named(struct named_file *f, int status, struct fp8q_error *err)
 {
-    if (status == FP8Q_OK)
-        status = fp8q_fsync(*fd, path, err);
+    status = fp8q_close_after(status, &f->fd, f->path, err);
+    free(f->path);
+    return status;
+}
 
-    /* Of two failures the first counts: the close must not hide it.  */
-    int closed = fp8q_close(fd, path, status == FP8Q_OK ? err : NULL);
-    free(path);
-    return status == FP8Q_OK ? closed : status;
+static int fill_named(const struct fp8q_plan *plan, const char *dir, const char *name,
+                      const char *data, size_t len, struct named_file *f, struct fp8q_error *err)
+{
+    FP8Q_TRY(open_named(plan, dir, name, f, err));
+    FP8Q_TRY(fp8q_pwrite(f->fd, data, len, 0, f->path, err));
+    return fp8q_fsync(f->fd, f->path, err);
 }
 
 static int write_named(const struct fp8q_plan *plan, const char *dir, const char *name,
                        const char *data, size_t len, struct fp8q_finish_result *result,
                        struct fp8q_error *err)
 {
-    char *path;
-    int fd;
-    int status = open_named(plan, dir, name, &path, &fd, err);
-    if (status == FP8Q_OK)
-        status = fp8q_pwrite(fd, data, len, 0, path, err);
+    struct named_file f;
+    int status = fill_named(plan, dir, name, data, len, &f, err);
     result->file_bytes += len;
-    return close_named(path, &fd, status, err);
+    return close_named(&f, status, err);
 }
 
 /* The scales of one shard, at the places that the sidecar's header gives them.  */
 static int write_shard_scales(const struct fp8q_plan *plan, size_t shard, const float *scales,
-                              int fd, const char *path, uint64_t data_start, struct fp8q_error *err)
+                              const struct named_file *f, uint64_t data_start,
+                              struct fp8q_error *err)
 {
     const struct fp8q_out_shard *s = &plan->shards[shard];
     for (size_t k = s->first_piece; k < s->first_piece + s->n_pieces; k++) {
@@ -203,31 +214,46 @@ static int write_shard_scales(const struct fp8q_plan *plan, size_t shard, const 
         if (p->scale == SIZE_MAX)
             continue;
         const struct fp8q_out_tensor *t = &plan->tensors[p->scale];
-        FP8Q_TRY(fp8q_pwrite(fd, (const char *)scales + p->scale_offset,
-                             (size_t)(t->end - t->begin), data_start + t->begin, path, err));
+        FP8Q_TRY(fp8q_pwrite(f->fd, (const char *)scales + p->scale_offset,
+                             (size_t)(t->end - t->begin), data_start + t->begin, f->path, err));
     }
     return FP8Q_OK;
 }
 
-static int write_scales(const struct fp8q_plan *plan, const char *record_dir, int fd,
-                        const char *path, uint64_t data_start, struct fp8q_error *err)
+/* One record at a time, so memory holds the scales of one shard.  */
+static int write_each(const struct fp8q_plan *plan, const char *record_dir,
+                      struct fp8q_record *record, const struct named_file *f, uint64_t data_start,
+                      struct fp8q_error *err)
 {
-    struct fp8q_record record = {.crcs = fp8q_array(plan->n_pieces, sizeof(*record.crcs))};
-
-    int status = record.crcs ? FP8Q_OK : fp8q_fail_nomem(err);
-    for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++) {
+    for (size_t i = 0; i < plan->n_shards; i++) {
         if (i == plan->sidecar || plan->shards[i].scale_bytes == 0)
             continue;
-
-        /* One record at a time, so memory holds the scales of one shard.  */
-        status = need_record(plan, i, record_dir, &record, err);
-        if (status == FP8Q_OK)
-            status = write_shard_scales(plan, i, record.scales, fd, path, data_start, err);
-        free(record.scales);
+        FP8Q_TRY(need_record(plan, i, record_dir, record, err));
+        int status = write_shard_scales(plan, i, record->scales, f, data_start, err);
+        free(record->scales);
+        FP8Q_TRY(status);
     }
+    return FP8Q_OK;
+}
 
+static int write_scales(const struct fp8q_plan *plan, const char *record_dir,
+                        const struct named_file *f, uint64_t data_start, struct fp8q_error *err)
+{
+    struct fp8q_record record = {.crcs = fp8q_array(plan->n_pieces, sizeof(*record.crcs))};
+    int status = record.crcs ? write_each(plan, record_dir, &record, f, data_start, err)
+                             : fp8q_fail_nomem(err);
     free(record.crcs);
     return status;
+}
+
+static int fill_sidecar(const struct fp8q_plan *plan, const struct fp8q_finish_options *o,
+                        const struct fp8q_text *header, struct named_file *f,
+                        struct fp8q_error *err)
+{
+    FP8Q_TRY(open_named(plan, o->out_dir, plan->shards[plan->sidecar].name, f, err));
+    FP8Q_TRY(fp8q_pwrite(f->fd, header->data, header->len, 0, f->path, err));
+    FP8Q_TRY(write_scales(plan, o->record_dir, f, header->len, err));
+    return fp8q_fsync(f->fd, f->path, err);
 }
 
 static int write_sidecar(const struct fp8q_plan *plan, const struct fp8q_finish_options *o,
@@ -236,22 +262,16 @@ static int write_sidecar(const struct fp8q_plan *plan, const struct fp8q_finish_
 {
     const struct fp8q_out_shard *s = &plan->shards[plan->sidecar];
     struct fp8q_text header = {0};
-    char *path = NULL;
-    int fd = -1;
+    struct named_file f;
 
-    int status = fp8q_manifest_sidecar_header(plan, facts, &header, err);
-    if (status == FP8Q_OK)
-        status = open_named(plan, o->out_dir, s->name, &path, &fd, err);
-    if (status == FP8Q_OK)
-        status = fp8q_pwrite(fd, header.data, header.len, 0, path, err);
-    if (status == FP8Q_OK)
-        status = write_scales(plan, o->record_dir, fd, path, header.len, err);
+    FP8Q_TRY(fp8q_manifest_sidecar_header(plan, facts, &header, err));
+    int status = fill_sidecar(plan, o, &header, &f, err);
 
     result->file_bytes += header.len;
     if (s->n_tensors)
         result->file_bytes += plan->tensors[s->first_tensor + s->n_tensors - 1].end;
     fp8q_text_reset(&header);
-    return close_named(path, &fd, status, err);
+    return close_named(&f, status, err);
 }
 
 static int write_manifest(const struct fp8q_plan *plan, const struct fp8q_finish_options *o,
@@ -264,10 +284,9 @@ static int write_manifest(const struct fp8q_plan *plan, const struct fp8q_finish
     if (plan->sidecar != SIZE_MAX)
         return write_sidecar(plan, o, facts, result, err);
 
-    int status = fp8q_manifest_file(plan, facts, &text, err);
-    if (status == FP8Q_OK)
-        status =
-            write_named(plan, o->out_dir, FP8Q_MANIFEST_NAME, text.data, text.len, result, err);
+    FP8Q_TRY(fp8q_manifest_file(plan, facts, &text, err));
+    int status =
+        write_named(plan, o->out_dir, FP8Q_MANIFEST_NAME, text.data, text.len, result, err);
     fp8q_text_reset(&text);
     return status;
 }
@@ -298,18 +317,26 @@ static int write_files(const struct fp8q_plan *plan, const struct fp8q_finish_op
     return FP8Q_OK;
 }
 
+static int finish(const struct fp8q_plan *plan, const struct fp8q_finish_options *o,
+                  struct fp8q_results *results, struct fp8q_finish_result *result,
+                  struct fp8q_error *err)
+{
+    FP8Q_TRY(read_records(plan, o->record_dir, results, err));
+    FP8Q_TRY(write_files(plan, o, results, result, err));
+
+    /* The sidecar is counted by who wrote it.  */
+    for (size_t i = 0; i < plan->n_shards; i++)
+        result->file_bytes += i == plan->sidecar ? 0 : plan->shards[i].size_bytes;
+    return FP8Q_OK;
+}
+
 int fp8q_finish(const struct fp8q_plan *plan, const struct fp8q_finish_options *options,
                 struct fp8q_finish_result *result, struct fp8q_error *err)
 {
     struct fp8q_results results;
     *result = (struct fp8q_finish_result){0};
     FP8Q_TRY(fp8q_results_create(plan, &results, err));
-    int status = read_records(plan, options->record_dir, &results, err);
-    if (status == FP8Q_OK)
-        status = write_files(plan, options, &results, result, err);
-
-    for (size_t i = 0; i < plan->n_shards; i++)
-        result->file_bytes += i == plan->sidecar ? 0 : plan->shards[i].size_bytes;
+    int status = finish(plan, options, &results, result, err);
     fp8q_results_reset(&results);
     return status;
 }

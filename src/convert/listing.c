@@ -8,6 +8,7 @@
  */
 #include "convert/listing.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,13 +100,30 @@ int fp8q_listing_sort(struct fp8q_listing *l, struct fp8q_error *err)
 
 /* ---- a directory against the list ------------------------------------------------------------ */
 
-enum { MAX_NAMED = 5 }; /* strangers that a message names */
+void fp8q_strangers_add(struct fp8q_strangers *s, const char *name)
+{
+    enum { MOST_NAMED = 5, ROOM_FOR_MORE = 40 };
+    struct fp8q_shown shown;
+    char item[sizeof(shown.text) + 8];
+    int n =
+        snprintf(item, sizeof(item), "%s\"%s\"", s->n_named ? ", " : "", fp8q_show(&shown, name));
+
+    s->count++;
+    if (s->n_named < MOST_NAMED && s->named_len + (size_t)n + ROOM_FOR_MORE < sizeof(s->names)) {
+        memcpy(s->names + s->named_len, item, (size_t)n + 1);
+        s->named_len += (size_t)n;
+        s->n_named++;
+    }
+
+    /* The number of the others stands behind the names, and is written anew each time.  */
+    if (s->count > s->n_named)
+        snprintf(s->names + s->named_len, ROOM_FOR_MORE, " and %zu more", s->count - s->n_named);
+}
 
 struct walk {
     const struct fp8q_listing *listing;
     const char *root;
-    size_t n_strangers;
-    struct fp8q_text *names;
+    struct fp8q_strangers *strangers;
     struct fp8q_error *err;
 };
 
@@ -118,14 +136,9 @@ static int walk_dir(struct walk *w, const char *relative);
 
 static int visit(struct walk *w, const char *relative)
 {
-    struct fp8q_shown shown;
     struct stat st;
     bool there;
-
-    char *path = fp8q_join(w->root, relative);
-    int status = path ? fp8q_lstat(path, &st, &there, w->err) : fp8q_fail_nomem(w->err);
-    free(path);
-    FP8Q_TRY(status);
+    FP8Q_TRY(fp8q_lstat_in(w->root, relative, &st, &there, w->err));
 
     /* What NFS keeps of a file that was removed while it was open goes by itself.  */
     if (!there || strncmp(fp8q_basename(relative), ".nfs", 4) == 0)
@@ -134,12 +147,19 @@ static int visit(struct walk *w, const char *relative)
     /* A directory without a listed file is a stranger as a whole, and named once.  */
     if (S_ISDIR(st.st_mode) && has_below(w->listing, relative))
         return walk_dir(w, relative);
-    if (S_ISREG(st.st_mode) && fp8q_listing_has(w->listing, relative))
-        return FP8Q_OK;
+    if (!S_ISREG(st.st_mode) || !fp8q_listing_has(w->listing, relative))
+        fp8q_strangers_add(w->strangers, relative);
+    return FP8Q_OK;
+}
 
-    if (w->n_strangers++ < MAX_NAMED)
-        fp8q_text_printf(w->names, "%s\"%s\"", w->names->len ? ", " : "",
-                         fp8q_show(&shown, relative));
+static int visit_each(struct walk *w, const char *relative, char **names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char *child = below(relative, names[i]);
+        int status = child ? visit(w, child) : fp8q_fail_nomem(w->err);
+        free(child);
+        FP8Q_TRY(status);
+    }
     return FP8Q_OK;
 }
 
@@ -150,46 +170,34 @@ static int walk_dir(struct walk *w, const char *relative)
     char *dir = *relative ? fp8q_join(w->root, relative) : strdup(w->root);
     int status = dir ? fp8q_list_dir(dir, &names, &n, w->err) : fp8q_fail_nomem(w->err);
     free(dir);
+    FP8Q_TRY(status);
 
-    for (size_t i = 0; i < n && status == FP8Q_OK; i++) {
-        char *child = below(relative, names[i]);
-        status = child ? visit(w, child) : fp8q_fail_nomem(w->err);
-        free(child);
-    }
+    status = visit_each(w, relative, names, n);
     fp8q_names_free(names, n);
     return status;
 }
 
-int fp8q_listing_strangers(const struct fp8q_listing *l, const char *dir, size_t *n_out,
-                           struct fp8q_text *names_out, struct fp8q_error *err)
+int fp8q_listing_strangers(const struct fp8q_listing *l, const char *dir,
+                           struct fp8q_strangers *strangers, struct fp8q_error *err)
 {
-    struct walk w = {.listing = l, .root = dir, .names = names_out, .err = err};
+    struct walk w = {.listing = l, .root = dir, .strangers = strangers, .err = err};
     struct stat st;
     bool there;
 
-    *n_out = 0;
+    *strangers = (struct fp8q_strangers){0};
     FP8Q_TRY(fp8q_lstat(dir, &st, &there, err));
-    if (!there)
-        return FP8Q_OK;
-
-    FP8Q_TRY(walk_dir(&w, ""));
-    *n_out = w.n_strangers;
-    if (w.n_strangers > MAX_NAMED)
-        fp8q_text_printf(names_out, " and %zu more", w.n_strangers - MAX_NAMED);
-    return fp8q_text_status(names_out, err);
+    return there ? walk_dir(&w, "") : FP8Q_OK;
 }
 
+/* Not through links: a link of a listed name is not the file that was written.  */
 static int is_file(const char *dir, const char *name, bool *is_out, struct fp8q_error *err)
 {
     struct stat st;
     bool there;
-    char *path = fp8q_join(dir, name);
-    int status = path ? fp8q_lstat(path, &st, &there, err) : fp8q_fail_nomem(err);
-    free(path);
-
-    /* Not through links: a link of a listed name is not the file that was written.  */
-    *is_out = status == FP8Q_OK && there && S_ISREG(st.st_mode);
-    return status;
+    *is_out = false;
+    FP8Q_TRY(fp8q_lstat_in(dir, name, &st, &there, err));
+    *is_out = there && S_ISREG(st.st_mode);
+    return FP8Q_OK;
 }
 
 int fp8q_listing_missing(const struct fp8q_listing *l, const char *dir, const char **name_out,
@@ -213,31 +221,27 @@ static int unlink_below(const char *dir, const char *name, struct fp8q_error *er
 {
     bool is;
     FP8Q_TRY(is_file(dir, name, &is, err));
-    if (!is)
-        return FP8Q_OK; /* a directory or a link of that name is not what fp8q wrote */
-    char *path = fp8q_join(dir, name);
-    int status = path ? fp8q_unlink(path, err) : fp8q_fail_nomem(err);
-    free(path);
-    return status;
+
+    /* A directory or a link of that name is not what fp8q wrote.  */
+    return is ? fp8q_unlink_in(dir, name, err) : FP8Q_OK;
 }
 
-/* Removes the directories that hold @name, from the deepest up to @dir, as long as they are empty. */
+/* From the deepest directory of @path up, as far as they are empty; not the first @len bytes.  */
+static int remove_upwards(char *path, size_t len, struct fp8q_error *err)
+{
+    bool gone = true;
+    for (char *slash; gone && (slash = strrchr(path, '/')) != NULL && slash > path + len;) {
+        *slash = '\0';
+        FP8Q_TRY(fp8q_rmdir(path, &gone, err));
+    }
+    return FP8Q_OK;
+}
+
+/* Removes the directories between @dir and @name that are empty.  */
 static int remove_empty_dirs(const char *dir, const char *name, struct fp8q_error *err)
 {
     char *path = fp8q_join(dir, name);
-    bool gone = true;
-
-    if (!path)
-        return fp8q_fail_nomem(err);
-
-    int status = FP8Q_OK;
-    while (gone && status == FP8Q_OK && strlen(path) > strlen(dir)) {
-        /* Not @dir itself, which goes last of all.  */
-        *strrchr(path, '/') = '\0';
-        if (strlen(path) > strlen(dir))
-            status = fp8q_rmdir(path, &gone, err);
-    }
-
+    int status = path ? remove_upwards(path, strlen(dir), err) : fp8q_fail_nomem(err);
     free(path);
     return status;
 }
@@ -291,24 +295,36 @@ int fp8q_listing_move(const struct fp8q_listing *l, const char *from, const char
     return FP8Q_OK;
 }
 
+static int flush_child(const char *path, struct fp8q_error *err)
+{
+    struct stat st;
+    bool there;
+    FP8Q_TRY(fp8q_lstat(path, &st, &there, err));
+    return there && S_ISDIR(st.st_mode) ? fp8q_flush_tree(path, err) : FP8Q_OK;
+}
+
+static int flush_each(const char *dir, char **names, size_t n, struct fp8q_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        char *child = fp8q_join(dir, names[i]);
+        int status = child ? flush_child(child, err) : fp8q_fail_nomem(err);
+        free(child);
+        FP8Q_TRY(status);
+    }
+    return FP8Q_OK;
+}
+
 int fp8q_flush_tree(const char *dir, struct fp8q_error *err)
 {
     char **names;
     size_t n;
-    struct stat st;
-    bool there;
     FP8Q_TRY(fp8q_list_dir(dir, &names, &n, err));
-
-    int status = FP8Q_OK;
-    for (size_t i = 0; i < n && status == FP8Q_OK; i++) {
-        char *child = fp8q_join(dir, names[i]);
-        status = child ? fp8q_lstat(child, &st, &there, err) : fp8q_fail_nomem(err);
-        if (status == FP8Q_OK && there && S_ISDIR(st.st_mode))
-            status = fp8q_flush_tree(child, err);
-        free(child);
-    }
+    int status = flush_each(dir, names, n, err);
     fp8q_names_free(names, n);
-    return status == FP8Q_OK ? fp8q_fsync_dir(dir, err) : status;
+    FP8Q_TRY(status);
+
+    /* What is in a directory first: a name that is on disk leads to something.  */
+    return fp8q_fsync_dir(dir, err);
 }
 
 /* ---- as JSON --------------------------------------------------------------------------------- */
@@ -321,24 +337,25 @@ void fp8q_listing_write(const struct fp8q_listing *l, const char *key, struct fp
     fp8q_jsonw_close(w, ']');
 }
 
-int fp8q_listing_parse(const struct fp8q_json *json, struct fp8q_listing *l, struct fp8q_error *err)
+static int parse_names(const struct fp8q_json *json, struct fp8q_listing *l, struct fp8q_error *err)
 {
-    int status = FP8Q_OK;
-    *l = (struct fp8q_listing){0};
     if (!fp8q_json_is_array(json))
         return fp8q_fail(err, FP8Q_E_FORMAT, "listing", "expected a list of files");
 
-    for (const struct fp8q_json *i = fp8q_json_first(json); i && status == FP8Q_OK;
-         i = fp8q_json_next(i)) {
+    for (const struct fp8q_json *i = fp8q_json_first(json); i; i = fp8q_json_next(i)) {
         /* What is listed may be removed, so no name may lead out of the directory.  */
         const char *name = fp8q_json_string(i, "");
-        status = fp8q_stays_inside(name)
-                     ? fp8q_listing_add(l, name, err)
-                     : fp8q_fail(err, FP8Q_E_FORMAT, "listing", "a file is no relative path");
+        if (!fp8q_stays_inside(name))
+            return fp8q_fail(err, FP8Q_E_FORMAT, "listing", "a file is no relative path");
+        FP8Q_TRY(fp8q_listing_add(l, name, err));
     }
+    return fp8q_listing_sort(l, err);
+}
 
-    if (status == FP8Q_OK)
-        status = fp8q_listing_sort(l, err);
+int fp8q_listing_parse(const struct fp8q_json *json, struct fp8q_listing *l, struct fp8q_error *err)
+{
+    *l = (struct fp8q_listing){0};
+    int status = parse_names(json, l, err);
     if (status != FP8Q_OK)
         fp8q_listing_reset(l);
     return status;

@@ -21,11 +21,17 @@ void fp8q_listing_reset(struct fp8q_listing *listing);
 
 bool fp8q_listing_has(const struct fp8q_listing *listing, const char *name);
 
-/* What stands in @dir and is not listed: files, links, directories without a listed file.  Their
- * number is *@n_out; the first few are appended to @names_out, quoted for a message.  A directory
- * that is not there holds none.  */
-int fp8q_listing_strangers(const struct fp8q_listing *listing, const char *dir, size_t *n_out,
-                           struct fp8q_text *names_out, struct fp8q_error *err);
+/* What stands in a directory and is not fp8q's.  */
+struct fp8q_strangers {
+    size_t count;
+    char names[600]; /* the first few and how many more, quoted for a message */
+    size_t n_named, named_len;
+};
+void fp8q_strangers_add(struct fp8q_strangers *strangers, const char *name);
+
+/* Files, links, directories without a listed file.  A directory that is not there holds none.  */
+int fp8q_listing_strangers(const struct fp8q_listing *listing, const char *dir,
+                           struct fp8q_strangers *strangers_out, struct fp8q_error *err);
 
 /* The first listed file that is not there as a regular file, or NULL.  */
 int fp8q_listing_missing(const struct fp8q_listing *listing, const char *dir, const char **name_out,

@@ -59,78 +59,68 @@ static int look_at(const char *path, bool *there_out, struct fp8q_error *err)
 static int look_at_old(const struct fp8q_destination *names, const struct leftover *left,
                        struct fp8q_error *err)
 {
-    struct fp8q_text strangers = {0};
-    size_t n = 0;
-    char *dir = fp8q_join(names->work, FP8Q_OLD_NAME);
-    int status =
-        dir ? fp8q_listing_strangers(&left->old, dir, &n, &strangers, err) : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK && n)
-        status = foreign(dir, strangers.data, err);
-    fp8q_text_reset(&strangers);
-    free(dir);
-    return status;
+    struct fp8q_strangers strangers;
+    FP8Q_TRY(fp8q_listing_strangers(&left->old, names->old, &strangers, err));
+    return strangers.count ? foreign(names->old, strangers.names, err) : FP8Q_OK;
+}
+
+static int read_work(const struct fp8q_destination *names, struct leftover *left,
+                     struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_workdir_state(names, &left->state, &left->files, err));
+    return fp8q_commit_pending(names, &left->pending, &left->old, err);
 }
 
 static int look_at_work(const struct fp8q_destination *names, struct leftover *left,
                         struct fp8q_error *err)
 {
-    struct fp8q_text strangers = {0};
+    struct fp8q_strangers strangers;
     struct fp8q_error why = {0};
-    size_t n = 0;
 
     FP8Q_TRY(look_at(names->work, &left->work, err));
     if (!left->work)
         return FP8Q_OK;
 
-    int status = fp8q_workdir_strangers(names, &n, &left->records, &strangers, err);
-    if (status == FP8Q_OK && n)
-        status = foreign(names->work, strangers.data, err);
-    fp8q_text_reset(&strangers);
-    FP8Q_TRY(status);
+    FP8Q_TRY(fp8q_workdir_strangers(names, &left->records, &strangers, err));
+    if (strangers.count)
+        return foreign(names->work, strangers.names, err);
 
-    status = fp8q_workdir_state(names, &left->state, &left->files, &why);
-    if (status == FP8Q_OK)
-        status = fp8q_commit_pending(names, &left->pending, &left->old, &why);
-    if (status == FP8Q_OK)
-        return look_at_old(names, left, err);
-
-    /* Not written by fp8q, so nothing in the directory can be taken for its own.  */
+    /* What fp8q did not write says that nothing in the directory is its own.  */
+    int status = read_work(names, left, &why);
     if (status == FP8Q_E_FORMAT)
         return foreign(names->work, why.message, err);
-    if (err)
-        *err = why;
-    return status;
+    return status == FP8Q_OK ? look_at_old(names, left, err) : fp8q_fail_as(err, &why);
 }
 
 /* All of it is listed by the state; or it is the old output of a commit that was killed.  */
 static int look_at_partial(const struct fp8q_destination *names, struct leftover *left,
                            struct fp8q_error *err)
 {
-    struct fp8q_text strangers = {0}, others = {0};
-    size_t n = 0, n_others = 1;
+    struct fp8q_strangers strangers, others = {.count = 1};
 
     FP8Q_TRY(look_at(names->partial, &left->partial, err));
     if (!left->partial)
         return FP8Q_OK;
 
-    int status = fp8q_listing_strangers(&left->files, names->partial, &n, &strangers, err);
-    if (status == FP8Q_OK && n && left->pending)
-        status = fp8q_listing_strangers(&left->old, names->partial, &n_others, &others, err);
+    FP8Q_TRY(fp8q_listing_strangers(&left->files, names->partial, &strangers, err));
+    if (strangers.count && left->pending)
+        FP8Q_TRY(fp8q_listing_strangers(&left->old, names->partial, &others, err));
 
-    if (status == FP8Q_OK && n && n_others)
-        status = foreign(names->partial, strangers.data, err);
+    bool ours = strangers.count == 0 || others.count == 0;
+    return ours ? FP8Q_OK : foreign(names->partial, strangers.names, err);
+}
 
-    fp8q_text_reset(&strangers);
-    fp8q_text_reset(&others);
-    return status;
+static int look_at_both(const struct fp8q_destination *names, struct leftover *left,
+                        struct fp8q_error *err)
+{
+    FP8Q_TRY(look_at_work(names, left, err));
+    return look_at_partial(names, left, err);
 }
 
 static int look(const struct fp8q_destination *names, struct leftover *left, struct fp8q_error *err)
 {
     *left = (struct leftover){0};
-    int status = look_at_work(names, left, err);
-    if (status == FP8Q_OK)
-        status = look_at_partial(names, left, err);
+    int status = look_at_both(names, left, err);
     if (status != FP8Q_OK)
         leftover_reset(left);
     return status;
@@ -158,24 +148,36 @@ static int check_parts(const struct fp8q_destination *names, const struct fp8q_o
         fp8q_show(&a, names->final), fp8q_show(&b, names->partial), fp8q_show(&c, names->work));
 }
 
+/* DST, unless a commit was begun: then it is known only once that is settled.  */
+static int check_final(const struct fp8q_destination *names, const struct fp8q_outdir_job *job,
+                       const struct leftover *left, struct fp8q_error *err)
+{
+    struct fp8q_listing old;
+    bool empty;
+    if (left->pending)
+        return FP8Q_OK;
+
+    int status = fp8q_destination_check(names, &job->rules, &old, &empty, err);
+    fp8q_listing_reset(&old);
+    return status;
+}
+
+static int check_names(const struct fp8q_destination *names, const struct fp8q_outdir_job *job,
+                       struct leftover *left, struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_destination_check_lengths(names, job->rules.files, err));
+    FP8Q_TRY(look(names, left, err));
+    FP8Q_TRY(check_final(names, job, left, err));
+    return check_parts(names, job, left, err);
+}
+
 int fp8q_outdir_check(const struct fp8q_outdir_job *job, struct fp8q_error *err)
 {
     struct fp8q_destination names;
-    struct fp8q_listing old = {0};
     struct leftover left = {0};
-    bool empty;
     FP8Q_TRY(fp8q_destination_open(job->destination, job->rules.ckpt->is_dir, &names, err));
-
-    int status = fp8q_destination_check_lengths(&names, job->rules.files, err);
-    if (status == FP8Q_OK)
-        status = look(&names, &left, err);
-    if (status == FP8Q_OK && !left.pending) /* else DST is only known once that is settled */
-        status = fp8q_destination_check(&names, &job->rules, &old, &empty, err);
-    if (status == FP8Q_OK)
-        status = check_parts(&names, job, &left, err);
-
+    int status = check_names(&names, job, &left, err);
     leftover_reset(&left);
-    fp8q_listing_reset(&old);
     fp8q_destination_reset(&names);
     return status;
 }
@@ -244,7 +246,7 @@ static int compare_state(const struct fp8q_outdir *out, const struct fp8q_outdir
 {
     struct fp8q_text difference = {0};
     int status = fp8q_state_difference(left->state, job->state, &difference, err);
-    if (status == FP8Q_OK && difference.len)
+    if (difference.len)
         status = fail_other_state(out, job->use, difference.data, err);
     fp8q_text_reset(&difference);
     return status;
@@ -272,16 +274,11 @@ static int write_state(const struct fp8q_outdir *out, const struct fp8q_outdir_j
     int status = fp8q_workdir_put(&out->names, FP8Q_STATE_NAME, job->state, true, &why);
     if (status == FP8Q_OK)
         return FP8Q_OK;
+    if (status != FP8Q_E_ARG)
+        return fp8q_fail_as(err, &why);
 
-    if (status != FP8Q_E_ARG) {
-        if (err)
-            *err = why;
-        return status;
-    }
-
-    status = fp8q_workdir_state(&out->names, &left.state, &left.files, err);
-    if (status == FP8Q_OK && left.state)
-        status = compare_state(out, job, &left, err);
+    FP8Q_TRY(fp8q_workdir_state(&out->names, &left.state, &left.files, err));
+    status = left.state ? compare_state(out, job, &left, err) : FP8Q_OK;
     leftover_reset(&left);
     return status;
 }
@@ -351,79 +348,115 @@ static mode_t partial_mode(const struct fp8q_outdir *out)
     return st.st_mode;
 }
 
-/* Everything under the lock.  */
-static int settle(struct fp8q_outdir *out, const struct fp8q_outdir_job *job, bool *made_work,
-                  bool *made_partial, struct fp8q_error *err)
-{
-    struct leftover left = {0};
-    bool resumed = false, made = false;
+/* A destination while it is taken, and what is to be undone if that fails.  */
+struct taking {
+    const struct fp8q_outdir_job *job;
+    struct fp8q_outdir *out;
+    struct leftover left;
+    bool made_work, made_partial; /* by this run */
+    bool locked;
+};
 
-    int status = look(&out->names, &left, err);
-    if (status == FP8Q_OK)
-        status = settle_commit(out, job, &left, err);
+/* Everything under the lock.  */
+static int settle(struct taking *t, struct fp8q_error *err)
+{
+    const struct fp8q_outdir_job *job = t->job;
+    struct fp8q_outdir *out = t->out;
+    bool resumed;
+
+    FP8Q_TRY(look(&out->names, &t->left, err));
+    FP8Q_TRY(settle_commit(out, job, &t->left, err));
 
     /* A finished output: there is nothing left that could be checked or made.  */
-    if (status == FP8Q_OK && out->committed && job->use == FP8Q_OUTDIR_FINISH)
-        goto end;
+    if (out->committed && job->use == FP8Q_OUTDIR_FINISH)
+        return FP8Q_OK;
 
-    if (status == FP8Q_OK)
-        status = fp8q_destination_check(&out->names, &job->rules, &out->old, &out->empty, err);
-    if (status == FP8Q_OK)
-        status = check_parts(&out->names, job, &left, err);
-    if (status == FP8Q_OK)
-        status = settle_state(out, job, &left, &resumed, err);
+    FP8Q_TRY(fp8q_destination_check(&out->names, &job->rules, &out->old, &out->empty, err));
+    FP8Q_TRY(check_parts(&out->names, job, &t->left, err));
+    FP8Q_TRY(settle_state(out, job, &t->left, &resumed, err));
 
     /* What a fresh run found, it has removed: from here on all is its own.  */
-    *made_work = *made_work || (status == FP8Q_OK && job->use == FP8Q_OUTDIR_FRESH);
-    if (status == FP8Q_OK)
-        status = make_dir(out->names.partial, partial_mode(out), &made, err);
-    *made_partial = made;
+    t->made_work = t->made_work || job->use == FP8Q_OUTDIR_FRESH;
+    FP8Q_TRY(make_dir(out->names.partial, partial_mode(out), &t->made_partial, err));
 
     /* What was made before has its space already, so a resumed run is not asked for it.  */
-    if (status == FP8Q_OK && !resumed)
-        status = check_space(out, job->size_bytes, err);
-end:
-    leftover_reset(&left);
-    return status;
+    return resumed ? FP8Q_OK : check_space(out, job->size_bytes, err);
+}
+
+static int take(struct taking *t, struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    struct fp8q_outdir *out = t->out;
+    FP8Q_TRY(make_dir(out->names.work, 0777, &t->made_work, err));
+
+    int status = take_lock(out, t->job->use == FP8Q_OUTDIR_PART, warnings, err);
+    /* FP8Q_E_ARG: another run holds it, so the directory is that run's by now.  */
+    if (status == FP8Q_E_ARG)
+        t->made_work = false;
+    FP8Q_TRY(status);
+
+    t->locked = true;
+    return settle(t, err);
 }
 
 /* A run that ends here leaves what it found.  */
-static void give_up(struct fp8q_outdir *out, bool made_work, bool made_partial)
+static void give_up(struct taking *t)
 {
-    bool gone;
-    if (made_partial)
+    struct fp8q_outdir *out = t->out;
+    bool gone, alone = t->job->use != FP8Q_OUTDIR_PART;
+
+    if (!t->locked) {
+        fp8q_workdir_close(out, t->made_work);
+        return;
+    }
+
+    /* A part removes nothing: others may be at work in the same directories.  */
+    if (t->made_partial && alone)
         (void)fp8q_rmdir(out->names.partial, &gone, NULL);
-    if (made_work)
+    if (t->made_work && alone)
         (void)fp8q_workdir_clear(&out->names, NULL);
-    fp8q_workdir_close(out, made_work);
+    fp8q_workdir_close(out, t->made_work && alone);
 }
 
 int fp8q_outdir_open(const struct fp8q_outdir_job *job, struct fp8q_outdir *out,
                      struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
-    bool shared = job->use == FP8Q_OUTDIR_PART, made_work = false, made_partial = false;
+    struct taking t = {.job = job, .out = out};
     *out = (struct fp8q_outdir){
         .rules = job->rules, .keep = job->use != FP8Q_OUTDIR_FRESH, .lock_fd = -1};
 
     FP8Q_TRY(fp8q_outdir_check(job, err));
     FP8Q_TRY(fp8q_destination_open(job->destination, job->rules.ckpt->is_dir, &out->names, err));
 
-    int status = make_dir(out->names.work, 0777, &made_work, err);
-    if (status == FP8Q_OK) {
-        status = take_lock(out, shared, warnings, err);
-        if (status != FP8Q_OK) {
-            /* FP8Q_E_ARG: another run holds it, so the directory is that run's by now.  */
-            fp8q_workdir_close(out, made_work && status != FP8Q_E_ARG);
-            return status;
-        }
-        status = settle(out, job, &made_work, &made_partial, err);
-    }
-    if (status != FP8Q_OK) {
-        /* A part removes nothing: others may be at work in the same directories.  */
-        give_up(out, made_work && !shared, made_partial && !shared);
-        return status;
-    }
-    out->created = !out->committed;
+    int status = take(&t, warnings, err);
+    leftover_reset(&t.left);
+    if (status != FP8Q_OK)
+        give_up(&t);
+    else
+        out->created = !out->committed;
+    return status;
+}
+
+/* ---- clean ----------------------------------------------------------------------------------- */
+
+/* *@cleared_out: DST.partial.fp8q can go.  */
+static int clean(struct fp8q_outdir *out, const struct fp8q_outdir_job *job, struct leftover *left,
+                 bool *cleared_out)
+{
+    FP8Q_TRY(look(&out->names, left, NULL));
+    if (!left->work)
+        return FP8Q_OK;
+    FP8Q_TRY(take_lock(out, false, NULL, NULL));
+    FP8Q_TRY(settle_commit(out, job, left, NULL));
+
+    /* Without DST.partial there is no shard that a record could speak of.  */
+    if (!left->partial)
+        FP8Q_TRY(fp8q_workdir_clear(&out->names, NULL));
+    else if (left->state && parts_of(left) == 0)
+        FP8Q_TRY(remove_leftover(out, left, NULL));
+    else
+        return FP8Q_OK;
+
+    *cleared_out = true;
     return FP8Q_OK;
 }
 
@@ -432,22 +465,13 @@ void fp8q_outdir_clean(const struct fp8q_outdir_job *job)
     struct fp8q_outdir out = {.rules = job->rules, .lock_fd = -1};
     struct leftover left = {0};
     bool cleared = false;
+    bool is_dir = job->rules.ckpt->is_dir;
 
-    if (fp8q_destination_open(job->destination, job->rules.ckpt->is_dir, &out.names, NULL) !=
-        FP8Q_OK)
+    if (fp8q_destination_open(job->destination, is_dir, &out.names, NULL) != FP8Q_OK)
         return;
 
     /* In silence: DST is complete, so what cannot be cleaned is no failure.  */
-    if (look(&out.names, &left, NULL) == FP8Q_OK && left.work &&
-        take_lock(&out, false, NULL, NULL) == FP8Q_OK &&
-        settle_commit(&out, job, &left, NULL) == FP8Q_OK) {
-        /* Without DST.partial there is no shard that a record could speak of.  */
-        if (!left.partial)
-            cleared = fp8q_workdir_clear(&out.names, NULL) == FP8Q_OK;
-        else if (left.state && parts_of(&left) == 0)
-            cleared = remove_leftover(&out, &left, NULL) == FP8Q_OK;
-    }
-
+    (void)clean(&out, job, &left, &cleared);
     leftover_reset(&left);
     fp8q_workdir_close(&out, cleared);
 }

@@ -59,24 +59,24 @@ static bool is_dequantized(const struct fp8q_ckpt *ckpt)
     return ckpt->n_shards > 0;
 }
 
+static int read_output(struct owner *o, struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_ckpt_open(o->path, &o->ckpt, NULL, err));
+    if (is_dequantized(o->ckpt))
+        return FP8Q_OK;
+    return fp8q_manifest_read(o->ckpt, &o->manifest, &o->has_manifest, err);
+}
+
 static int open_output(struct owner *o)
 {
     struct fp8q_error why = {0};
-
-    int status = fp8q_ckpt_open(o->path, &o->ckpt, NULL, &why);
-    if (status == FP8Q_OK && is_dequantized(o->ckpt))
-        return FP8Q_OK;
-    if (status == FP8Q_OK)
-        status = fp8q_manifest_read(o->ckpt, &o->manifest, &o->has_manifest, &why);
+    int status = read_output(o, &why);
     if (status == FP8Q_OK)
         return FP8Q_OK;
 
+    /* What can be read and is something else is foreign; what cannot be read is a failure.  */
     bool failed = status == FP8Q_E_NOMEM || (status == FP8Q_E_IO && strcmp(why.id, "io") == 0);
-    if (!failed) /* it can be read, and is something else */
-        return foreign(o, why.message);
-    if (o->err)
-        *o->err = why;
-    return status;
+    return failed ? fp8q_fail_as(o->err, &why) : foreign(o, why.message);
 }
 
 /* Each shard but the sidecar has the header that the manifest states.  */
@@ -104,10 +104,7 @@ static int check_headers(const struct owner *o, const char *file_as)
 static int exists(const char *dir, const char *name, bool *there_out, struct fp8q_error *err)
 {
     struct stat st;
-    char *path = fp8q_join(dir, name);
-    int status = path ? fp8q_lstat(path, &st, there_out, err) : fp8q_fail_nomem(err);
-    free(path);
-    return status;
+    return fp8q_lstat_in(dir, name, &st, there_out, err);
 }
 
 /* Adds a file that must have this checksum, if it is there at all.  */
@@ -126,13 +123,11 @@ static int add_checked(struct owner *o, const char *name, uint32_t crc)
     free(path);
 
     /* Another content may be somebody's work, which would be lost.  */
-    if (strcmp(why.id, "not-regular") == 0 || (status == FP8Q_OK && actual != crc))
+    if (strcmp(why.id, "not-regular") == 0)
         return changed(o, name);
-
-    if (status != FP8Q_OK && o->err)
-        *o->err = why;
-    FP8Q_TRY(status);
-    return fp8q_listing_add(o->files, name, o->err);
+    if (status != FP8Q_OK)
+        return fp8q_fail_as(o->err, &why);
+    return actual == crc ? fp8q_listing_add(o->files, name, o->err) : changed(o, name);
 }
 
 /* A file whose checksum the manifest has as the member @key; without one there is no such file.  */
@@ -205,16 +200,16 @@ static int list_by_source(struct owner *o, const struct fp8q_destination_rules *
 static int refuse_strangers(const struct owner *o)
 {
     struct fp8q_shown shown;
-    struct fp8q_text names = {0};
-    size_t n;
-    int status = fp8q_listing_strangers(o->files, o->path, &n, &names, o->err);
-    if (status == FP8Q_OK && n)
-        status = fp8q_fail(o->err, FP8Q_E_ARG, "dst-strangers",
-                           "%s: holds what fp8q did not write, and --overwrite would lose it: "
-                           "%.500s; move it away, or write to another DST",
-                           fp8q_show(&shown, o->path), names.data);
-    fp8q_text_reset(&names);
-    return status;
+    struct fp8q_strangers strangers;
+    FP8Q_TRY(fp8q_listing_strangers(o->files, o->path, &strangers, o->err));
+    if (strangers.count == 0)
+        return FP8Q_OK;
+
+    return fp8q_fail(
+        o->err, FP8Q_E_ARG, "dst-strangers",
+        "%s: holds what fp8q did not write, and --overwrite would lose it: %s; move it "
+        "away, or write to another DST",
+        fp8q_show(&shown, o->path), strangers.names);
 }
 
 static int own_dir(struct owner *o, const struct fp8q_destination_rules *rules)

@@ -64,8 +64,8 @@ static uint64_t record_size(const struct fp8q_plan *plan, size_t shard)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static int record_text(const struct fp8q_plan *plan, size_t shard, const struct fp8q_record *record,
-                       struct fp8q_text *t, struct fp8q_error *err)
+static void record_text(const struct fp8q_plan *plan, size_t shard,
+                        const struct fp8q_record *record, struct fp8q_text *t)
 {
     const struct fp8q_out_shard *s = &plan->shards[shard];
     struct stamp stamp = stamp_of(&record->stat);
@@ -80,7 +80,6 @@ static int record_text(const struct fp8q_plan *plan, size_t shard, const struct 
 
     uint32_t crc = fp8q_crc32(0, t->data, t->len);
     fp8q_text_add(t, (const char *)&crc, sizeof(crc));
-    return fp8q_text_status(t, err);
 }
 
 static int write_text(const char *path, const struct fp8q_text *t, struct fp8q_error *err)
@@ -88,30 +87,38 @@ static int write_text(const char *path, const struct fp8q_text *t, struct fp8q_e
     int fd;
     FP8Q_TRY(fp8q_create(path, &fd, err));
     int status = fp8q_pwrite(fd, t->data, t->len, 0, path, err);
-    int closed = fp8q_close(&fd, path, status == FP8Q_OK ? err : NULL);
-    return status == FP8Q_OK ? closed : status;
+    return fp8q_close_after(status, &fd, path, err);
+}
+
+/* Under a name of its own first: a record that is seen is whole.  */
+static int write_and_name(const char *fresh, const char *path, const struct fp8q_text *t,
+                          struct fp8q_error *err)
+{
+    FP8Q_TRY(write_text(fresh, t, err));
+    return fp8q_rename(fresh, path, err);
+}
+
+static int put_text(const struct fp8q_text *t, size_t shard, const char *record_dir,
+                    struct fp8q_error *err)
+{
+    char *path = record_path(record_dir, shard, false);
+    char *fresh = record_path(record_dir, shard, true);
+    int status = path && fresh ? write_and_name(fresh, path, t, err) : fp8q_fail_nomem(err);
+
+    if (status != FP8Q_OK && fresh)
+        (void)fp8q_unlink(fresh, NULL);
+    free(path);
+    free(fresh);
+    return status;
 }
 
 int fp8q_record_write(const struct fp8q_plan *plan, size_t shard, const char *record_dir,
                       const struct fp8q_record *record, struct fp8q_error *err)
 {
     struct fp8q_text t = {0};
-    char *path = record_path(record_dir, shard, false);
-    char *fresh = record_path(record_dir, shard, true);
-    int status = path && fresh ? record_text(plan, shard, record, &t, err) : fp8q_fail_nomem(err);
-
-    if (status == FP8Q_OK) {
-        /* Under a name of its own first: a record that is seen is whole.  */
-        status = write_text(fresh, &t, err);
-        if (status == FP8Q_OK)
-            status = fp8q_rename(fresh, path, err);
-        if (status != FP8Q_OK)
-            (void)fp8q_unlink(fresh, NULL);
-    }
-
+    record_text(plan, shard, record, &t);
+    int status = t.failed ? fp8q_fail_nomem(err) : put_text(&t, shard, record_dir, err);
     fp8q_text_reset(&t);
-    free(path);
-    free(fresh);
     return status;
 }
 
@@ -147,33 +154,42 @@ static bool take_apart(const struct fp8q_plan *plan, size_t shard, const char *d
     return true;
 }
 
+static int read_text(const struct fp8q_plan *plan, size_t shard, const char *record_dir,
+                     char **data_out, size_t *len_out, struct fp8q_error *err)
+{
+    char *path = record_path(record_dir, shard, false);
+    *data_out = NULL;
+    if (!path)
+        return fp8q_fail_nomem(err);
+
+    int status = fp8q_read_file_if_there(path, record_size(plan, shard), data_out, len_out, err);
+    free(path);
+    /* A larger file is no record of this shard.  */
+    return status == FP8Q_E_FORMAT ? FP8Q_OK : status;
+}
+
 int fp8q_record_read(const struct fp8q_plan *plan, size_t shard, const char *record_dir,
                      struct fp8q_record *record, bool *found_out, struct fp8q_error *err)
 {
-    char *data = NULL;
-    size_t len = 0;
+    char *data;
+    size_t len;
 
     *found_out = false;
+    record->scales = NULL;
+    FP8Q_TRY(read_text(plan, shard, record_dir, &data, &len, err));
+    if (!data)
+        return FP8Q_OK;
+
     record->scales = fp8q_array(plan->shards[shard].scale_bytes, 1);
-
-    char *path = record_path(record_dir, shard, false);
-    int status = record->scales && path ? FP8Q_OK : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK)
-        status = fp8q_read_file_if_there(path, record_size(plan, shard), &data, &len, err);
-    if (status == FP8Q_E_FORMAT) /* a larger file is no record of this shard */
-        status = FP8Q_OK;
-
-    if (data)
-        *found_out = take_apart(plan, shard, data, len, record);
+    bool has_room = record->scales != NULL;
+    *found_out = has_room && take_apart(plan, shard, data, len, record);
+    free(data);
 
     if (!*found_out) {
         free(record->scales);
         record->scales = NULL;
     }
-
-    free(data);
-    free(path);
-    return status;
+    return has_room ? FP8Q_OK : fp8q_fail_nomem(err);
 }
 
 /* ---- against the shard ----------------------------------------------------------------------- */
@@ -228,6 +244,16 @@ static int compare_bytes(const struct fp8q_plan *plan, size_t shard, const struc
     return FP8Q_OK;
 }
 
+static int compare_file(const struct fp8q_plan *plan, size_t shard, const char *path, char *buf,
+                        const struct fp8q_piece_crc *crcs, bool *same_out, struct fp8q_error *err)
+{
+    struct reader r = {.path = path, .buf = buf};
+    FP8Q_TRY(fp8q_open_read(path, NULL, &r.fd, err));
+    int status = compare_bytes(plan, shard, &r, crcs, same_out, err);
+    (void)fp8q_close(&r.fd, path, NULL);
+    return status;
+}
+
 int fp8q_record_vouches(const struct fp8q_plan *plan, size_t shard, const char *path,
                         const struct fp8q_record *record, bool *same_out, struct fp8q_error *err)
 {
@@ -246,12 +272,9 @@ int fp8q_record_vouches(const struct fp8q_plan *plan, size_t shard, const char *
         return FP8Q_OK;
 
     /* Touched, or copied with the tree: the bytes decide, at the price of a read.  */
-    struct reader r = {.fd = -1, .path = path, .buf = malloc(CHUNK)};
-    int status = r.buf ? fp8q_open_read(path, NULL, &r.fd, err) : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK)
-        status = compare_bytes(plan, shard, &r, record->crcs, same_out, err);
-
-    (void)fp8q_close(&r.fd, path, NULL);
-    free(r.buf);
+    char *buf = malloc(CHUNK);
+    int status = buf ? compare_file(plan, shard, path, buf, record->crcs, same_out, err)
+                     : fp8q_fail_nomem(err);
+    free(buf);
     return status;
 }

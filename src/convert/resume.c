@@ -88,55 +88,86 @@ static int is_done(const struct fp8q_plan *plan, size_t shard, const struct fp8q
     return status;
 }
 
+static int find_done(const struct fp8q_plan *plan, const struct fp8q_outdir *out, const bool *skip,
+                     struct fp8q_record *record, bool *done, struct fp8q_error *err)
+{
+    for (size_t i = 0; i < plan->n_shards; i++)
+        if (i != plan->sidecar && (!skip || !skip[i]))
+            FP8Q_TRY(is_done(plan, i, out, record, &done[i], err));
+    return FP8Q_OK;
+}
+
 /* done[i] for the finished ones of those shards that skip[i] does not name (NULL: of all).  */
 static int list_done(const struct fp8q_plan *plan, const struct fp8q_outdir *out, const bool *skip,
                      bool *done, struct fp8q_error *err)
 {
     struct fp8q_record record = {.crcs = fp8q_array(plan->n_pieces, sizeof(*record.crcs))};
-    int status = record.crcs ? FP8Q_OK : fp8q_fail_nomem(err);
-    for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++)
-        if (i != plan->sidecar && (!skip || !skip[i]))
-            status = is_done(plan, i, out, &record, &done[i], err);
+    int status =
+        record.crcs ? find_done(plan, out, skip, &record, done, err) : fp8q_fail_nomem(err);
     free(record.crcs);
     return status;
 }
 
-int fp8q_parts_choose(const struct fp8q_plan *plan, const struct fp8q_outdir *out, unsigned part,
-                      unsigned n_parts, bool look, bool *skip, size_t *resumed_out,
+/* What is known of each shard: the part that it belongs to, and whether it is finished.  */
+struct shares {
+    unsigned *part_of;
+    bool *done;
+};
+
+static int shares_create(const struct fp8q_plan *plan, struct shares *s, struct fp8q_error *err)
+{
+    s->part_of = fp8q_array(plan->n_shards, sizeof(*s->part_of));
+    s->done = fp8q_array(plan->n_shards, sizeof(*s->done));
+    return s->part_of && s->done ? FP8Q_OK : fp8q_fail_nomem(err);
+}
+
+static void shares_free(struct shares *s)
+{
+    free(s->part_of);
+    free(s->done);
+}
+
+static int choose(const struct fp8q_plan *plan, const struct fp8q_outdir *out,
+                  const struct fp8q_parts_asked *asked, struct shares *s, bool *skip,
+                  size_t *resumed_out, struct fp8q_error *err)
+{
+    FP8Q_TRY(shares_create(plan, s, err));
+
+    /* Without parts all shards are of part 0, and so is this run.  */
+    if (asked->n_parts)
+        FP8Q_TRY(fp8q_part_of_shards(plan, asked->n_parts, s->part_of, err));
+    for (size_t i = 0; i < plan->n_shards; i++)
+        skip[i] = s->part_of[i] != asked->part;
+
+    if (asked->look)
+        FP8Q_TRY(list_done(plan, out, skip, s->done, err));
+    for (size_t i = 0; i < plan->n_shards; i++) {
+        skip[i] = skip[i] || s->done[i];
+        *resumed_out += s->done[i];
+    }
+    return FP8Q_OK;
+}
+
+int fp8q_parts_choose(const struct fp8q_plan *plan, const struct fp8q_outdir *out,
+                      const struct fp8q_parts_asked *asked, bool *skip, size_t *resumed_out,
                       struct fp8q_error *err)
 {
-    unsigned *part_of = fp8q_array(plan->n_shards, sizeof(*part_of));
-    bool *done = fp8q_array(plan->n_shards, sizeof(*done));
-    int status = part_of && done ? FP8Q_OK : fp8q_fail_nomem(err);
+    struct shares s;
     *resumed_out = 0;
-
-    if (status == FP8Q_OK && n_parts)
-        status = fp8q_part_of_shards(plan, n_parts, part_of, err);
-    /* Without parts all shards are of part 0, and so is this run.  */
-    for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++)
-        skip[i] = part_of[i] != part;
-
-    if (status == FP8Q_OK && look)
-        status = list_done(plan, out, skip, done, err);
-    for (size_t i = 0; i < plan->n_shards && status == FP8Q_OK; i++) {
-        skip[i] = skip[i] || done[i];
-        *resumed_out += done[i];
-    }
-
-    free(part_of);
-    free(done);
+    int status = choose(plan, out, asked, &s, skip, resumed_out, err);
+    shares_free(&s);
     return status;
 }
 
-static int name_missing(const struct fp8q_plan *plan, unsigned n_parts, const unsigned *part_of,
-                        const bool *done, struct fp8q_text *out, struct fp8q_error *err)
+static int name_missing(const struct fp8q_plan *plan, unsigned n_parts, const struct shares *s,
+                        struct fp8q_text *out, struct fp8q_error *err)
 {
     bool *absent = fp8q_array((uint64_t)n_parts + 1, sizeof(*absent));
     if (!absent)
         return fp8q_fail_nomem(err);
     for (size_t i = 0; i < plan->n_shards; i++)
-        if (i != plan->sidecar && !done[i])
-            absent[part_of[i]] = true;
+        if (i != plan->sidecar && !s->done[i])
+            absent[s->part_of[i]] = true;
     for (unsigned i = 1; i <= n_parts; i++)
         if (absent[i])
             fp8q_text_printf(out, "%s%u", out->len ? ", " : "", i);
@@ -144,33 +175,33 @@ static int name_missing(const struct fp8q_plan *plan, unsigned n_parts, const un
     return fp8q_text_status(out, err);
 }
 
+static int list_missing(const struct fp8q_plan *plan, const struct fp8q_outdir *out,
+                        unsigned n_parts, struct shares *s, struct fp8q_text *missing,
+                        struct fp8q_error *err)
+{
+    FP8Q_TRY(shares_create(plan, s, err));
+
+    /* The same shares as in the runs of the parts, so that the message names what to run again.  */
+    FP8Q_TRY(fp8q_part_of_shards(plan, n_parts, s->part_of, err));
+    FP8Q_TRY(list_done(plan, out, NULL, s->done, err));
+    return name_missing(plan, n_parts, s, missing, err);
+}
+
 int fp8q_parts_check(const struct fp8q_plan *plan, const struct fp8q_outdir *out, unsigned n_parts,
                      struct fp8q_error *err)
 {
     struct fp8q_text missing = {0};
     struct fp8q_shown shown;
-    unsigned *part_of = fp8q_array(plan->n_shards, sizeof(*part_of));
-    bool *done = fp8q_array(plan->n_shards, sizeof(*done));
+    struct shares s;
 
-    int status = part_of && done ? FP8Q_OK : fp8q_fail_nomem(err);
-
-    /* The same shares as in the runs of the parts, so that the message names what to run again.  */
-    if (status == FP8Q_OK)
-        status = fp8q_part_of_shards(plan, n_parts, part_of, err);
-    if (status == FP8Q_OK)
-        status = list_done(plan, out, NULL, done, err);
-    if (status == FP8Q_OK)
-        status = name_missing(plan, n_parts, part_of, done, &missing, err);
-
-    if (status == FP8Q_OK && missing.len)
+    int status = list_missing(plan, out, n_parts, &s, &missing, err);
+    shares_free(&s);
+    if (missing.len)
         status = fp8q_fail(err, FP8Q_E_EVIDENCE, "part-missing",
                            "%s: of %u parts these have not ended, were not run, or were changed "
                            "since: %.200s",
                            fp8q_show(&shown, out->names.final), n_parts, missing.data);
-
     fp8q_text_reset(&missing);
-    free(part_of);
-    free(done);
     return status;
 }
 
@@ -187,22 +218,29 @@ struct comparison {
     struct fp8q_error *err;
 };
 
+/* Requests as texts: every member that counts is written, so none can be forgotten here.  */
+static int compare_requests(struct comparison *c, struct fp8q_text *done, struct fp8q_text *wanted,
+                            bool *same_out)
+{
+    FP8Q_TRY(fp8q_text_status(done, c->err));
+    FP8Q_TRY(fp8q_text_status(wanted, c->err));
+    *same_out = strcmp(done->data, wanted->data) == 0;
+    return FP8Q_OK;
+}
+
 /* The manifest tells of the same version and options.  */
 static int is_same_request(struct comparison *c, const struct fp8q_request *request, bool *same_out)
 {
     struct fp8q_jsonw done = {.indent = 0}, wanted = {.indent = 0};
+    const char *version = fp8q_json_string(fp8q_json_get(c->manifest.json, "fp8q"), "");
+
+    *same_out = false;
+    if (strcmp(version, FP8Q_VERSION) != 0)
+        return FP8Q_OK;
+
     fp8q_request_write(&c->manifest.request, NULL, &done);
     fp8q_request_write(request, NULL, &wanted);
-
-    /* As texts: every member that counts is written, so none can be forgotten here.  */
-    int status = fp8q_text_status(&done.text, c->err);
-    if (status == FP8Q_OK)
-        status = fp8q_text_status(&wanted.text, c->err);
-
-    const char *version = fp8q_json_string(fp8q_json_get(c->manifest.json, "fp8q"), "");
-    *same_out = status == FP8Q_OK && strcmp(done.text.data, wanted.text.data) == 0 &&
-                strcmp(version, FP8Q_VERSION) == 0;
-
+    int status = compare_requests(c, &done.text, &wanted.text, same_out);
     fp8q_text_reset(&done.text);
     fp8q_text_reset(&wanted.text);
     return status;
@@ -236,15 +274,20 @@ static int compare_weights(struct comparison *c)
     return FP8Q_OK;
 }
 
+static int crc_if_there(const char *path, uint32_t *crc_out, bool *there_out,
+                        struct fp8q_error *err)
+{
+    struct stat st;
+    *crc_out = 0;
+    FP8Q_TRY(fp8q_stat(path, &st, there_out, err));
+    return *there_out ? fp8q_file_crc32(path, crc_out, err) : FP8Q_OK;
+}
+
 static int crc_in(const char *dir, const char *name, uint32_t *crc_out, bool *there_out,
                   struct fp8q_error *err)
 {
-    struct stat st;
     char *path = fp8q_join(dir, name);
-    int status = path ? fp8q_stat(path, &st, there_out, err) : fp8q_fail_nomem(err);
-    *crc_out = 0;
-    if (status == FP8Q_OK && *there_out)
-        status = fp8q_file_crc32(path, crc_out, err);
+    int status = path ? crc_if_there(path, crc_out, there_out, err) : fp8q_fail_nomem(err);
     free(path);
     return status;
 }
@@ -298,6 +341,13 @@ static int compare(struct comparison *c, const struct fp8q_request *request, boo
     return fp8q_text_status(&c->changed, c->err);
 }
 
+/* Not readable as an output of fp8q: not complete.  What becomes of it is decided elsewhere.  */
+static bool is_no_output(const struct fp8q_error *why)
+{
+    return why->status == FP8Q_E_FORMAT || why->status == FP8Q_E_MISMATCH ||
+           why->status == FP8Q_E_ARG || strcmp(why->id, "no-safetensors") == 0;
+}
+
 int fp8q_complete(const struct fp8q_plan *plan, const struct fp8q_request *request,
                   const struct fp8q_copies *copies, const char *destination,
                   const struct fp8q_watch *watch, bool *complete_out, char **changed_out,
@@ -316,19 +366,13 @@ int fp8q_complete(const struct fp8q_plan *plan, const struct fp8q_request *reque
         return FP8Q_OK;
 
     int status = compare(&c, request, complete_out);
-    if (status == FP8Q_OK && c.changed.len)
-        *changed_out = c.changed.data;
-    else
-        fp8q_text_reset(&c.changed);
-
     fp8q_manifest_reset(&c.manifest);
     fp8q_ckpt_close(c.done);
-    /* Not readable as an output of fp8q: not complete.  What becomes of it is decided elsewhere.  */
-    if (status == FP8Q_E_FORMAT || status == FP8Q_E_MISMATCH || status == FP8Q_E_ARG ||
-        strcmp(why.id, "no-safetensors") == 0)
-        return FP8Q_OK;
 
-    if (status != FP8Q_OK && err)
-        *err = why;
-    return status;
+    if (status != FP8Q_OK) {
+        fp8q_text_reset(&c.changed);
+        return is_no_output(&why) ? FP8Q_OK : fp8q_fail_as(err, &why);
+    }
+    *changed_out = c.changed.data;
+    return FP8Q_OK;
 }

@@ -17,10 +17,15 @@
 int fp8q_part_of_shards(const struct fp8q_plan *plan, unsigned n_parts, unsigned *part_out,
                         struct fp8q_error *err);
 
-/* skip[i] for the shards of other parts (@n_parts 0: there are none) and, with @look, for those that
- * an earlier run finished and that are still what it wrote; *@resumed_out counts the latter.  */
-int fp8q_parts_choose(const struct fp8q_plan *plan, const struct fp8q_outdir *out, unsigned part,
-                      unsigned n_parts, bool look, bool *skip, size_t *resumed_out,
+struct fp8q_parts_asked {
+    unsigned part, n_parts; /* 1..n_parts, or 0 of 0: all shards */
+    bool look;              /* for shards that are finished already */
+};
+
+/* skip[i] for the shards of other parts and for those that an earlier run finished and that are
+ * still what it wrote; *@resumed_out counts the latter.  */
+int fp8q_parts_choose(const struct fp8q_plan *plan, const struct fp8q_outdir *out,
+                      const struct fp8q_parts_asked *asked, bool *skip, size_t *resumed_out,
                       struct fp8q_error *err);
 
 /* FP8Q_E_EVIDENCE "part-missing" unless every shard is there as its record says; names the parts

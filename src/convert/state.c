@@ -100,29 +100,20 @@ int fp8q_state_text(const struct fp8q_plan *plan, const struct fp8q_request *req
     return status;
 }
 
-int fp8q_state_parse(const char *text, size_t len, const char *what, struct fp8q_json **json_out,
-                     struct fp8q_listing *files_out, struct fp8q_error *err)
+int fp8q_state_files(const struct fp8q_json *state, const char *dir, struct fp8q_listing *files_out,
+                     struct fp8q_error *err)
 {
     struct fp8q_shown shown;
     uint64_t parts;
 
     *files_out = (struct fp8q_listing){0};
-    FP8Q_TRY(fp8q_json_parse(text, len, 0, what, json_out, err));
+    if (!fp8q_json_string(fp8q_json_get(state, "fp8q"), NULL) ||
+        !fp8q_json_uint(fp8q_json_get(state, "parts"), &parts) ||
+        !fp8q_json_is_object(fp8q_json_get(state, "request")))
+        return fp8q_fail(err, FP8Q_E_FORMAT, "state", "%s: holds no state of a conversion",
+                         fp8q_show(&shown, dir));
 
-    int status = FP8Q_OK;
-    if (!fp8q_json_string(fp8q_json_get(*json_out, "fp8q"), NULL) ||
-        !fp8q_json_uint(fp8q_json_get(*json_out, "parts"), &parts) ||
-        !fp8q_json_is_object(fp8q_json_get(*json_out, "request")))
-        status = fp8q_fail(err, FP8Q_E_FORMAT, "state", "%s: is no state of a conversion",
-                           fp8q_show(&shown, what));
-    else
-        status = fp8q_listing_parse(fp8q_json_get(*json_out, "files"), files_out, err);
-
-    if (status != FP8Q_OK) {
-        fp8q_json_free(*json_out);
-        *json_out = NULL;
-    }
-    return status;
+    return fp8q_listing_parse(fp8q_json_get(state, "files"), files_out, err);
 }
 
 /* ---- comparing ------------------------------------------------------------------------------- */

@@ -17,10 +17,10 @@ int fp8q_state_text(const struct fp8q_plan *plan, const struct fp8q_request *req
                     const struct fp8q_listing *files, struct fp8q_text *out,
                     struct fp8q_error *err);
 
-/* Parses a state; FP8Q_E_FORMAT if it is none that fp8q wrote.  *@files_out are the files that its
- * run may have made.  Free *@json_out with fp8q_json_free().  */
-int fp8q_state_parse(const char *text, size_t len, const char *what, struct fp8q_json **json_out,
-                     struct fp8q_listing *files_out, struct fp8q_error *err);
+/* The files that the run of a state may have made; FP8Q_E_FORMAT if it is no state that fp8q
+ * wrote.  @dir, for the message, is where it was read.  */
+int fp8q_state_files(const struct fp8q_json *state, const char *dir, struct fp8q_listing *files_out,
+                     struct fp8q_error *err);
 
 /* Names the first difference of two states, in words that complete "...: ".  Nothing is appended if
  * they are the same.  */

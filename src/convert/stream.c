@@ -166,38 +166,58 @@ static int end_stripe(struct stream *s, const struct pending *done, struct fp8q_
     return release(s, p, err);
 }
 
-/* Writes the stripes that this worker has ready, oldest first; unless @wait, only while no other
- * worker is writing to the same file.  */
+/* Writes one stripe; unless @wait, only if no other worker is writing to the same file (else
+ * *@written_out is false).  */
+static int write_stripe(struct stream *s, struct pending *next, bool wait, bool *written_out,
+                        struct fp8q_error *err)
+{
+    struct fp8q_open_output *f = &s->outputs.files[output_shard(s, next->job.piece)];
+
+    if (wait)
+        pthread_mutex_lock(&f->writer);
+    *written_out = wait || pthread_mutex_trylock(&f->writer) == 0;
+    if (!*written_out)
+        return FP8Q_OK;
+
+    int status = fp8q_stripe_write(&next->job, err);
+    f->unflushed += next->job.out_len;
+    bool flush = f->unflushed >= FLUSH_BYTES;
+    if (flush)
+        f->unflushed = 0;
+    pthread_mutex_unlock(&f->writer);
+
+    /* Outside of the lock, since another worker may write meanwhile.  */
+    if (flush) {
+        const struct fp8q_tensor *t = &s->plan->ckpt->tensors[next->job.piece->source];
+        fp8q_start_writeback(next->job.dst_fd, 0, 0);
+        fp8q_files_passed(&s->sources, t->shard, t->offset);
+    }
+    return status;
+}
+
+/* The stripes that this worker has ready, oldest first; *@n_done counts those that are gone.  */
+static int write_in_turn(struct stream *s, struct worker *w, bool wait, unsigned *n_done,
+                         struct fp8q_error *err)
+{
+    for (*n_done = 0; *n_done < w->n_pending;) {
+        struct pending *next = &w->pending[*n_done];
+        bool written = false;
+        int status = write_stripe(s, next, wait, &written, err);
+        if (!written)
+            return FP8Q_OK;
+
+        /* One that failed is gone, too: nobody is to write it again.  */
+        ++*n_done;
+        FP8Q_TRY(status);
+        FP8Q_TRY(end_stripe(s, next, err));
+    }
+    return FP8Q_OK;
+}
+
 static int write_pending(struct stream *s, struct worker *w, bool wait, struct fp8q_error *err)
 {
-    unsigned n = 0;
-    int status = FP8Q_OK;
-
-    for (; n < w->n_pending && status == FP8Q_OK; n++) {
-        struct pending *next = &w->pending[n];
-        struct fp8q_open_output *f = &s->outputs.files[output_shard(s, next->job.piece)];
-        if (wait)
-            pthread_mutex_lock(&f->writer);
-        else if (pthread_mutex_trylock(&f->writer) != 0)
-            break;
-
-        status = fp8q_stripe_write(&next->job, err);
-        f->unflushed += next->job.out_len;
-        bool flush = f->unflushed >= FLUSH_BYTES;
-        if (flush)
-            f->unflushed = 0;
-        pthread_mutex_unlock(&f->writer);
-
-        /* Outside of the lock, since another worker may write meanwhile.  */
-        if (flush) {
-            const struct fp8q_tensor *t = &s->plan->ckpt->tensors[next->job.piece->source];
-            fp8q_start_writeback(next->job.dst_fd, 0, 0);
-            fp8q_files_passed(&s->sources, t->shard, t->offset);
-        }
-
-        if (status == FP8Q_OK)
-            status = end_stripe(s, next, err);
-    }
+    unsigned n;
+    int status = write_in_turn(s, w, wait, &n, err);
 
     w->n_pending -= n;
     memmove(w->pending, w->pending + n, w->n_pending * sizeof(*w->pending));

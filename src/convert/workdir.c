@@ -14,22 +14,58 @@
 #include "convert/state.h"
 
 #define LOCK_NAME "lock"
-#define MAX_STATE ((uint64_t)1 << 30)
+#define MOST_BYTES ((uint64_t)1 << 30) /* of a file there */
+
+static int parse_file(const char *path, struct fp8q_json **json_out, struct fp8q_error *err)
+{
+    char *data;
+    size_t len;
+    FP8Q_TRY(fp8q_read_file_if_there(path, MOST_BYTES, &data, &len, err));
+    int status = data ? fp8q_json_parse(data, len, 0, path, json_out, err) : FP8Q_OK;
+    free(data);
+    return status;
+}
+
+int fp8q_workdir_get(const struct fp8q_destination *names, const char *name,
+                     struct fp8q_json **json_out, struct fp8q_error *err)
+{
+    char *path = fp8q_join(names->work, name);
+    *json_out = NULL;
+    int status = path ? parse_file(path, json_out, err) : fp8q_fail_nomem(err);
+    free(path);
+    return status;
+}
 
 int fp8q_workdir_state(const struct fp8q_destination *names, struct fp8q_json **json_out,
                        struct fp8q_listing *files_out, struct fp8q_error *err)
 {
-    char *data = NULL, *path = fp8q_join(names->work, FP8Q_STATE_NAME);
-    size_t len = 0;
-    *json_out = NULL;
     *files_out = (struct fp8q_listing){0};
-    int status =
-        path ? fp8q_read_file_if_there(path, MAX_STATE, &data, &len, err) : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK && data)
-        status = fp8q_state_parse(data, len, path, json_out, files_out, err);
-    free(data);
-    free(path);
+    FP8Q_TRY(fp8q_workdir_get(names, FP8Q_STATE_NAME, json_out, err));
+    if (!*json_out)
+        return FP8Q_OK;
+
+    int status = fp8q_state_files(*json_out, names->work, files_out, err);
+    if (status != FP8Q_OK) {
+        fp8q_json_free(*json_out);
+        *json_out = NULL;
+    }
     return status;
+}
+
+/* Gives a file its name, or removes it.  */
+static int name_file(const char *fresh, const char *path, bool once, struct fp8q_error *err)
+{
+    int status = once ? fp8q_rename_new(fresh, path, err) : fp8q_rename(fresh, path, err);
+    if (status != FP8Q_OK)
+        (void)fp8q_unlink(fresh, NULL);
+    return status;
+}
+
+static int put_file(const char *fresh, const char *path, const char *text, bool once,
+                    struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_write_file(fresh, text, strlen(text), err));
+    return name_file(fresh, path, once, err);
 }
 
 int fp8q_workdir_put(const struct fp8q_destination *names, const char *name, const char *text,
@@ -37,19 +73,11 @@ int fp8q_workdir_put(const struct fp8q_destination *names, const char *name, con
 {
     char *path = fp8q_join(names->work, name);
     char *fresh = fp8q_join_unique(names->work, name); /* parts do this at the same time */
-    int status =
-        path && fresh ? fp8q_write_file(fresh, text, strlen(text), err) : fp8q_fail_nomem(err);
-
-    if (status == FP8Q_OK) {
-        status = (once ? fp8q_rename_new : fp8q_rename)(fresh, path, err);
-        if (status != FP8Q_OK)
-            (void)fp8q_unlink(fresh, NULL);
-    }
-    if (status == FP8Q_OK)
-        status = fp8q_fsync_dir(names->work, err);
+    int status = path && fresh ? put_file(fresh, path, text, once, err) : fp8q_fail_nomem(err);
     free(fresh);
     free(path);
-    return status;
+    FP8Q_TRY(status);
+    return fp8q_fsync_dir(names->work, err);
 }
 
 /* ---- what stands there ----------------------------------------------------------------------- */
@@ -82,10 +110,7 @@ static int is_ours(const struct fp8q_destination *names, const char *name, bool 
 {
     struct stat st;
     bool there;
-    char *path = fp8q_join(names->work, name);
-    int status = path ? fp8q_lstat(path, &st, &there, err) : fp8q_fail_nomem(err);
-    free(path);
-    FP8Q_TRY(status);
+    FP8Q_TRY(fp8q_lstat_in(names->work, name, &st, &there, err));
 
     enum entry entry = entry_of(name);
     *ours_out = !there || strncmp(name, ".nfs", 4) == 0 ||
@@ -94,30 +119,31 @@ static int is_ours(const struct fp8q_destination *names, const char *name, bool 
     return FP8Q_OK;
 }
 
-int fp8q_workdir_strangers(const struct fp8q_destination *names, size_t *n_out, bool *records_out,
-                           struct fp8q_text *names_out, struct fp8q_error *err)
+static int sort_out(const struct fp8q_destination *names, char **list, size_t n, bool *records_out,
+                    struct fp8q_strangers *strangers, struct fp8q_error *err)
 {
-    struct fp8q_shown shown;
+    for (size_t i = 0; i < n; i++) {
+        bool ours;
+        FP8Q_TRY(is_ours(names, list[i], &ours, err));
+        if (!ours)
+            fp8q_strangers_add(strangers, list[i]);
+        *records_out = *records_out || entry_of(list[i]) == ENTRY_RECORD;
+    }
+    return FP8Q_OK;
+}
+
+int fp8q_workdir_strangers(const struct fp8q_destination *names, bool *records_out,
+                           struct fp8q_strangers *strangers, struct fp8q_error *err)
+{
     char **list;
     size_t n;
 
-    *n_out = 0;
+    *strangers = (struct fp8q_strangers){0};
     *records_out = false;
     FP8Q_TRY(fp8q_list_dir(names->work, &list, &n, err));
-
-    int status = FP8Q_OK;
-    for (size_t i = 0; i < n && status == FP8Q_OK; i++) {
-        bool ours = false;
-        status = is_ours(names, list[i], &ours, err);
-        *records_out = *records_out || entry_of(list[i]) == ENTRY_RECORD;
-
-        if (status == FP8Q_OK && !ours && (*n_out)++ < 5)
-            fp8q_text_printf(names_out, "%s\"%s\"", names_out->len ? ", " : "",
-                             fp8q_show(&shown, list[i]));
-    }
-
+    int status = sort_out(names, list, n, records_out, strangers, err);
     fp8q_names_free(list, n);
-    return status == FP8Q_OK ? fp8q_text_status(names_out, err) : status;
+    return status;
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
@@ -128,26 +154,27 @@ static int clear(const struct fp8q_destination *names, char **list, size_t n, en
 {
     for (size_t i = 0; i < n; i++) {
         bool ours;
-
         if (entry_of(list[i]) != entry)
             continue;
-
         FP8Q_TRY(is_ours(names, list[i], &ours, err));
-        char *path = fp8q_join(names->work, list[i]);
-        int status = path ? FP8Q_OK : fp8q_fail_nomem(err);
-        if (status == FP8Q_OK && ours)
-            status = fp8q_unlink(path, err);
-        free(path);
-        FP8Q_TRY(status);
+        if (ours)
+            FP8Q_TRY(fp8q_unlink_in(names->work, list[i], err));
     }
     return FP8Q_OK;
 }
 
 /* The state goes after all that it speaks of, and the commit last: a run that is killed in between
  * leaves what the next one understands.  */
+static int clear_in_order(const struct fp8q_destination *names, char **list, size_t n,
+                          struct fp8q_error *err)
+{
+    FP8Q_TRY(clear(names, list, n, ENTRY_RECORD, err));
+    FP8Q_TRY(clear(names, list, n, ENTRY_STATE, err));
+    return clear(names, list, n, ENTRY_COMMIT, err);
+}
+
 int fp8q_workdir_clear(const struct fp8q_destination *names, struct fp8q_error *err)
 {
-    static const enum entry order[] = {ENTRY_RECORD, ENTRY_STATE, ENTRY_COMMIT};
     struct stat st;
     bool there;
     char **list;
@@ -158,9 +185,7 @@ int fp8q_workdir_clear(const struct fp8q_destination *names, struct fp8q_error *
         return FP8Q_OK;
 
     FP8Q_TRY(fp8q_list_dir(names->work, &list, &n, err));
-    int status = FP8Q_OK;
-    for (size_t i = 0; i < sizeof(order) / sizeof(*order) && status == FP8Q_OK; i++)
-        status = clear(names, list, n, order[i], err);
+    int status = clear_in_order(names, list, n, err);
     fp8q_names_free(list, n);
     return status;
 }
@@ -172,12 +197,9 @@ static void remove_silly_names(const struct fp8q_outdir *out)
     size_t n;
     if (fp8q_list_dir(out->names.work, &list, &n, NULL) != FP8Q_OK)
         return;
-    for (size_t i = 0; i < n; i++) {
-        char *path = fp8q_join(out->names.work, list[i]);
-        if (path && strncmp(list[i], ".nfs", 4) == 0)
-            (void)fp8q_unlink(path, NULL);
-        free(path);
-    }
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(list[i], ".nfs", 4) == 0)
+            (void)fp8q_unlink_in(out->names.work, list[i], NULL);
     fp8q_names_free(list, n);
 }
 
@@ -186,16 +208,13 @@ static void remove_silly_names(const struct fp8q_outdir *out)
 static void remove_work(struct fp8q_outdir *out)
 {
     bool gone = false;
-    char *path = fp8q_join(out->names.work, LOCK_NAME);
-    if (path)
-        (void)fp8q_unlink(path, NULL);
+    (void)fp8q_unlink_in(out->names.work, LOCK_NAME, NULL);
     (void)fp8q_rmdir(out->names.work, &gone, NULL);
     (void)fp8q_close(&out->lock_fd, "", NULL);
     if (!gone) {
         remove_silly_names(out);
         (void)fp8q_rmdir(out->names.work, &gone, NULL);
     }
-    free(path);
 }
 
 void fp8q_workdir_close(struct fp8q_outdir *out, bool remove)

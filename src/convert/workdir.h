@@ -26,16 +26,19 @@ struct fp8q_outdir {
 /* Files in DST.partial.fp8q beyond the records (record.h).  */
 #define FP8Q_STATE_NAME "state.json"
 #define FP8Q_COMMIT_NAME "commit.json"
-#define FP8Q_OLD_NAME "old" /* a directory: an old output while it is replaced */
 
 /* Reads the state; *@json_out is NULL if there is none.  FP8Q_E_FORMAT if it is none that fp8q
  * wrote.  */
 int fp8q_workdir_state(const struct fp8q_destination *names, struct fp8q_json **json_out,
                        struct fp8q_listing *files_out, struct fp8q_error *err);
 
-/* What stands in DST.partial.fp8q and is not fp8q's, as fp8q_listing_strangers().  */
-int fp8q_workdir_strangers(const struct fp8q_destination *names, size_t *n_out, bool *records_out,
-                           struct fp8q_text *names_out, struct fp8q_error *err);
+/* What stands in DST.partial.fp8q and is not fp8q's; *@records_out: records are there, too.  */
+int fp8q_workdir_strangers(const struct fp8q_destination *names, bool *records_out,
+                           struct fp8q_strangers *strangers_out, struct fp8q_error *err);
+
+/* The JSON of a file there; *@json_out is NULL if it is not there.  */
+int fp8q_workdir_get(const struct fp8q_destination *names, const char *name,
+                     struct fp8q_json **json_out, struct fp8q_error *err);
 
 /* A small file there, written under another name first.  With @once an existing one stays, and the
  * result is FP8Q_E_ARG "dst-exists".  */

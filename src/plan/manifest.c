@@ -150,63 +150,87 @@ static void seal(struct fp8q_text *text, const char *before)
     memcpy(place, digits, 8);
 }
 
+/* Keys in the order of names; zeros stand for the header's own CRC until seal().  */
+static int emit_sidecar(const struct fp8q_st_tensor *entries, size_t n,
+                        const struct fp8q_text *manifest, struct fp8q_text *out,
+                        struct fp8q_error *err)
+{
+    char crc[16], version[32];
+
+    snprintf(crc, sizeof(crc), "%08x", (unsigned)fp8q_crc32(0, manifest->data, manifest->len));
+    int len = snprintf(version, sizeof(version), "%d.%d", FP8Q_SIDECAR_MAJOR, FP8Q_SIDECAR_MINOR);
+    const struct fp8q_st_pair pairs[] = {
+        {"format", "pt", 6, 2},
+        {FP8Q_KEY_HEADER_CRC, FP8Q_NO_CRC, sizeof(FP8Q_KEY_HEADER_CRC) - 1, 8},
+        {FP8Q_KEY_MANIFEST, manifest->data, sizeof(FP8Q_KEY_MANIFEST) - 1, manifest->len},
+        {FP8Q_KEY_MANIFEST_CRC, crc, sizeof(FP8Q_KEY_MANIFEST_CRC) - 1, 8},
+        {FP8Q_KEY_VERSION, version, sizeof(FP8Q_KEY_VERSION) - 1, (size_t)len}};
+    FP8Q_TRY(fp8q_st_emit(entries, n, pairs, 5, 0, out, err));
+
+    seal(out, "\"" FP8Q_KEY_HEADER_CRC "\":\"");
+    return FP8Q_OK;
+}
+
+static int sidecar_header(const struct fp8q_plan *plan, const struct fp8q_text *manifest,
+                          struct fp8q_text *out, struct fp8q_error *err)
+{
+    struct fp8q_st_tensor *entries = fp8q_shard_entries(plan, plan->sidecar);
+    size_t n = plan->shards[plan->sidecar].n_tensors;
+    int status = entries ? emit_sidecar(entries, n, manifest, out, err) : fp8q_fail_nomem(err);
+    free(entries);
+    return status;
+}
+
+/* The same four entries as in a sidecar, for outputs that have none.  */
+static int manifest_file(const struct fp8q_text *manifest, struct fp8q_text *out,
+                         struct fp8q_error *err)
+{
+    struct fp8q_jsonw file = {.indent = 1};
+    char version[32];
+
+    snprintf(version, sizeof(version), "%d.%d", FP8Q_SIDECAR_MAJOR, FP8Q_SIDECAR_MINOR);
+    fp8q_jsonw_open(&file, NULL, '{');
+    fp8q_jsonw_string(&file, FP8Q_KEY_HEADER_CRC, FP8Q_NO_CRC);
+    fp8q_jsonw_string(&file, FP8Q_KEY_MANIFEST, manifest->data);
+    write_crc(&file, FP8Q_KEY_MANIFEST_CRC, fp8q_crc32(0, manifest->data, manifest->len));
+    fp8q_jsonw_string(&file, FP8Q_KEY_VERSION, version);
+    fp8q_jsonw_close(&file, '}');
+    fp8q_text_puts(&file.text, "\n");
+
+    *out = file.text;
+    FP8Q_TRY(fp8q_text_status(out, err));
+    seal(out, "\"" FP8Q_KEY_HEADER_CRC "\": \"");
+    return FP8Q_OK;
+}
+
+/* What both forms share: the text of the manifest, and nothing in @out after a failure.  */
+static int make_text(const struct fp8q_plan *plan, const struct fp8q_manifest_facts *facts,
+                     bool in_sidecar, struct fp8q_text *out, struct fp8q_error *err)
+{
+    struct fp8q_jsonw w = {.indent = 0};
+    *out = (struct fp8q_text){0};
+
+    int status = manifest_text(plan, facts, &w, err);
+    if (status == FP8Q_OK)
+        status =
+            in_sidecar ? sidecar_header(plan, &w.text, out, err) : manifest_file(&w.text, out, err);
+    if (status != FP8Q_OK)
+        fp8q_text_reset(out);
+    fp8q_text_reset(&w.text);
+    return status;
+}
+
 int fp8q_manifest_sidecar_header(const struct fp8q_plan *plan,
                                  const struct fp8q_manifest_facts *facts, struct fp8q_text *out,
                                  struct fp8q_error *err)
 {
-    const struct fp8q_out_shard *s = &plan->shards[plan->sidecar];
-    struct fp8q_jsonw w = {.indent = 0};
-    char crc[16], version[32];
-    struct fp8q_st_tensor *entries = fp8q_shard_entries(plan, plan->sidecar);
-    int status = entries ? manifest_text(plan, facts, &w, err) : fp8q_fail_nomem(err);
-
-    /* Keys in the order of names; zeros stand for the header's own CRC until seal().  */
-    if (status == FP8Q_OK) {
-        snprintf(crc, sizeof(crc), "%08x", (unsigned)fp8q_crc32(0, w.text.data, w.text.len));
-        int n = snprintf(version, sizeof(version), "%d.%d", FP8Q_SIDECAR_MAJOR, FP8Q_SIDECAR_MINOR);
-        const struct fp8q_st_pair pairs[] = {
-            {"format", "pt", 6, 2},
-            {FP8Q_KEY_HEADER_CRC, FP8Q_NO_CRC, sizeof(FP8Q_KEY_HEADER_CRC) - 1, 8},
-            {FP8Q_KEY_MANIFEST, w.text.data, sizeof(FP8Q_KEY_MANIFEST) - 1, w.text.len},
-            {FP8Q_KEY_MANIFEST_CRC, crc, sizeof(FP8Q_KEY_MANIFEST_CRC) - 1, 8},
-            {FP8Q_KEY_VERSION, version, sizeof(FP8Q_KEY_VERSION) - 1, (size_t)n}};
-        status = fp8q_st_emit(entries, s->n_tensors, pairs, 5, 0, out, err);
-    }
-
-    if (status == FP8Q_OK)
-        seal(out, "\"" FP8Q_KEY_HEADER_CRC "\":\"");
-    fp8q_text_reset(&w.text);
-    free(entries);
-    return status;
+    return make_text(plan, facts, true, out, err);
 }
 
 int fp8q_manifest_file(const struct fp8q_plan *plan, const struct fp8q_manifest_facts *facts,
                        struct fp8q_text *out, struct fp8q_error *err)
 {
-    struct fp8q_jsonw w = {.indent = 0}, file = {.indent = 1};
-    char version[32];
-    int status = manifest_text(plan, facts, &w, err);
-
-    /* The same four entries as in a sidecar, for outputs that have none.  */
-    if (status == FP8Q_OK) {
-        snprintf(version, sizeof(version), "%d.%d", FP8Q_SIDECAR_MAJOR, FP8Q_SIDECAR_MINOR);
-        fp8q_jsonw_open(&file, NULL, '{');
-        fp8q_jsonw_string(&file, FP8Q_KEY_HEADER_CRC, FP8Q_NO_CRC);
-        fp8q_jsonw_string(&file, FP8Q_KEY_MANIFEST, w.text.data);
-        write_crc(&file, FP8Q_KEY_MANIFEST_CRC, fp8q_crc32(0, w.text.data, w.text.len));
-        fp8q_jsonw_string(&file, FP8Q_KEY_VERSION, version);
-        fp8q_jsonw_close(&file, '}');
-        fp8q_text_puts(&file.text, "\n");
-        status = fp8q_text_status(&file.text, err);
-    }
-    if (status == FP8Q_OK) {
-        seal(&file.text, "\"" FP8Q_KEY_HEADER_CRC "\": \"");
-        *out = file.text;
-        file.text = (struct fp8q_text){0};
-    }
-    fp8q_text_reset(&w.text);
-    fp8q_text_reset(&file.text);
-    return status;
+    return make_text(plan, facts, false, out, err);
 }
 
 int fp8q_results_create(const struct fp8q_plan *plan, struct fp8q_results *results_out,
