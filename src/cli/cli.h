@@ -16,6 +16,9 @@ enum { CLI_MOST_OPTIONS = 48 };
 struct cli_option;
 struct cli_syntax;
 
+/* How progress is shown on standard error: a line on a terminal, a JSON object a line, or not.  */
+enum cli_progress_as { CLI_PROGRESS_AUTO, CLI_PROGRESS_JSON, CLI_PROGRESS_LINE, CLI_PROGRESS_NONE };
+
 /* State of one run; @json collects the members of the one JSON object that --json prints.  */
 struct cli {
     const char *command;
@@ -23,9 +26,9 @@ struct cli {
     char **argv; /* of the command: argv[0] is its name */
 
     bool as_json, quiet, verbose, help;
-    bool draws;         /* progress: standard error is a terminal, and neither -q nor --json */
-    uint64_t threads;   /* after cli_parse(): at least 1 */
-    const char *kernel; /* NULL: the best; after cli_parse() one that is usable */
+    unsigned progress_as;                /* enum cli_progress_as, once parsed */
+    uint64_t threads;                    /* after cli_parse(): at least 1 */
+    const char *kernel;                  /* NULL: the best; after cli_parse() one that is usable */
     const char *given[CLI_MOST_OPTIONS]; /* names of the options that were given */
     size_t n_given;
 
@@ -62,9 +65,11 @@ const char *cli_style(enum cli_style style);
 /* Prints warnings that were added since the last call to stderr (unless -q).  */
 void cli_show_warnings(struct cli *cli);
 
-/* Progress on stderr, if cli->draws.  Safe to call from any thread; draws at most ten times a
- * second: "quantize  42 %  1.2 GB/s  ETA 0:03".  The update function of cli->progress.  */
+/* Progress on stderr, as cli->progress_as says.  Safe to call from any thread; shows at most ten
+ * reports a second: "quantize  42 %  1.2 GB/s  ETA 0:03".  The update function of cli->progress.  */
 void cli_progress(void *ctx, const char *stage, uint64_t done, uint64_t total, enum fp8q_unit unit);
+/* What AUTO stands for: a line if stderr is a terminal, and neither -q nor --json was given.  */
+void cli_progress_choose(struct cli *cli);
 void cli_progress_clear(void);
 
 /* Ends a command: shows warnings and the error (stderr), prints the JSON object, flushes stdout and

@@ -8,14 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/pool.h"
 #include "cli/suggest.h"
 #include "kernel/kernel.h"
 
-enum { MOST_THREADS = 1024, N_COMMON = 7 };
+enum { MOST_THREADS = 1024, N_COMMON = 8 };
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -457,8 +456,13 @@ static int check_all(struct parser *p)
 bool cli_parse(struct cli *cli, const struct cli_syntax *syntax, const char **operands,
                int *exit_out)
 {
+    static const char *const progress_words[] = {"auto", "json", "line", "none", NULL};
+    struct cli_word progress = {progress_words, &cli->progress_as};
     const struct cli_option common[N_COMMON] = {
         {"json", 0, CLI_FLAG, &cli->as_json, NULL, "print one JSON object on standard output"},
+        {"progress", 0, CLI_WORD, &progress, "HOW",
+         "on standard error: auto (default: a line on a terminal), json (an object a\n"
+         "line, for programs), line, none"},
         {"threads", 't', CLI_THREADS, &cli->threads, "N",
          "threads (default: all CPUs that may be used)"},
         {"kernel", 0, CLI_TEXT, &cli->kernel, "NAME",
@@ -506,7 +510,6 @@ bool cli_parse(struct cli *cli, const struct cli_syntax *syntax, const char **op
     cli->run.threads = (unsigned)cli->threads;
     cli->run.kernel = cli->kernel;
 
-    /* Only on a terminal: in a log, progress is noise.  */
-    cli->draws = !cli->quiet && !cli->as_json && isatty(STDERR_FILENO);
+    cli_progress_choose(cli);
     return true;
 }
