@@ -233,16 +233,20 @@ static int edit_config(const struct fp8q_ckpt *ckpt, const char *description, st
     return FP8Q_OK;
 }
 
+static int make_texts(const struct fp8q_plan *plan, struct fp8q_text *description,
+                      struct fp8q_text *config, struct fp8q_error *err)
+{
+    /* Floats need no description; their config.json is the source's without one.  */
+    if (!plan->options.dequantize)
+        FP8Q_TRY(describe(plan, description, err));
+    return plan->ckpt->config_text ? edit_config(plan->ckpt, description->data, config, err)
+                                   : FP8Q_OK;
+}
+
 int fp8q_config_texts(struct fp8q_plan *plan, struct fp8q_error *err)
 {
     struct fp8q_text description = {0}, config = {0};
-    int status = FP8Q_OK;
-
-    /* Floats need no description; their config.json is the source's without one.  */
-    if (!plan->options.dequantize)
-        status = describe(plan, &description, err);
-    if (status == FP8Q_OK && plan->ckpt->config_text)
-        status = edit_config(plan->ckpt, description.data, &config, err);
+    int status = make_texts(plan, &description, &config, err);
     if (status != FP8Q_OK) {
         fp8q_text_reset(&description);
         fp8q_text_reset(&config);

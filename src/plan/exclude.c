@@ -30,31 +30,25 @@ struct list {
     char **items;
     size_t count, cap;
     bool of_vlm; /* the decoder `model.layers` is called `model.language_model.layers` elsewhere */
-    struct fp8q_error *err;
-    int status;
+    bool failed; /* no memory: then nothing is added any more, and make_list() says so */
 };
 
 static void add(struct list *list, const char *head, size_t head_len, const char *tail)
 {
-    /* The first failure is kept and all further calls do nothing: callers look once, at the
-     * end.  */
-    if (list->status != FP8Q_OK)
+    if (list->failed)
         return;
 
     char *item = malloc(head_len + strlen(tail) + 1);
-    if (!item) {
-        list->status = fp8q_fail_nomem(list->err);
+    size_t size = sizeof(*list->items);
+    if (!item || fp8q_grow(&list->items, list->count, &list->cap, size, NULL) != FP8Q_OK) {
+        list->failed = true;
+        free(item);
         return;
     }
+
     memcpy(item, head, head_len);
     strcpy(item + head_len, tail);
-
-    list->status =
-        fp8q_grow(&list->items, list->count, &list->cap, sizeof(*list->items), list->err);
-    if (list->status == FP8Q_OK)
-        list->items[list->count++] = item;
-    else
-        free(item);
+    list->items[list->count++] = item;
 }
 
 static void sort_unique(struct list *list)
@@ -115,10 +109,9 @@ static void add_joined(struct list *list, const char *text, size_t len, const ch
     struct fp8q_text name = {0};
     fp8q_text_add(&name, text, len);
     fp8q_text_puts(&name, tail);
-    if (list->status == FP8Q_OK)
-        list->status = fp8q_text_status(&name, list->err);
-
-    if (list->status == FP8Q_OK)
+    if (name.failed)
+        list->failed = true;
+    else
         add_prefixes(list, name.data, is_root);
     fp8q_text_reset(&name);
 }
@@ -226,7 +219,7 @@ static void add_other_stack(const struct fp8q_plan *plan, struct list *list,
  * leave all that is below an entry.  */
     char *module = strndup(t->name, parent - 1);
     if (!module)
-        list->status = fp8q_fail_nomem(list->err);
+        list->failed = true;
     else if (root_is_free(plan, module))
         add_prefixes(list, module, false);
     free(module);
@@ -276,7 +269,7 @@ static void add_left(struct fp8q_plan *plan, struct list *list)
         if (module)
             add_module(list, module, is_of_root(d));
         else
-            list->status = fp8q_fail_nomem(list->err);
+            list->failed = true;
         free(module);
     }
 }
@@ -310,9 +303,9 @@ static void drop_quantized(const struct fp8q_plan *plan, struct list *list)
 
 static void add_text(struct list *list, struct fp8q_text *regex)
 {
-    if (list->status == FP8Q_OK)
-        list->status = fp8q_text_status(regex, list->err);
-    if (list->status == FP8Q_OK)
+    if (regex->failed)
+        list->failed = true;
+    else
         add(list, regex->data, regex->len, "");
     fp8q_text_reset(regex);
 }
@@ -324,7 +317,7 @@ static void add_expert_regexes(const struct fp8q_plan *plan, struct list *list)
     size_t last_len = 0;
     const char *last = NULL;
 
-    for (size_t i = 0; i < plan->ckpt->n_tensors && list->status == FP8Q_OK; i++) {
+    for (size_t i = 0; i < plan->ckpt->n_tensors; i++) {
         const struct fp8q_tensor *t = &plan->ckpt->tensors[i];
         size_t len = is_quantized(plan, i) || t->ndim != 2 ? 0 : experts_prefix(t);
         struct fp8q_text regex = {0};
@@ -517,12 +510,12 @@ static int warn_of(void *context, const struct fp8q_misreading *m)
                      m->reader->name, fp8q_show(&a, m->module->name));
 }
 
-static int copy_list(const struct list *from, struct list *to)
+static int copy_list(const struct list *from, struct list *to, struct fp8q_error *err)
 {
     for (size_t i = 0; i < from->count; i++)
         add(to, from->items[i], strlen(from->items[i]), "");
 
-    return to->status;
+    return to->failed ? fp8q_fail_nomem(err) : FP8Q_OK;
 }
 
 /* The second key is read by transformers alone where both are there, so an entry may be anchored in
@@ -546,7 +539,7 @@ static int narrow(struct fp8q_plan *plan, struct list *list, struct list *not_co
 
     bool compressed = plan->options.format == FP8Q_FORMAT_COMPRESSED_TENSORS;
     if (!compressed)
-        FP8Q_TRY(copy_list(list, not_converted));
+        FP8Q_TRY(copy_list(list, not_converted, r->err));
 
     /* compressed-tensors has one list, in which an expression can say it to all readers.  */
     struct list *anchored = compressed ? list : not_converted;
@@ -560,26 +553,30 @@ static int narrow(struct fp8q_plan *plan, struct list *list, struct list *not_co
 }
 
 static int narrow_and_prove(struct fp8q_plan *plan, struct list *list, struct list *not_converted,
-                            struct fp8q_warnings *warnings, struct fp8q_error *err)
+                            struct reach *r, struct fp8q_modules *modules)
 {
-    struct fp8q_modules modules = {.items = NULL};
-    struct reach r = {.plan = plan, .modules = &modules, .list = list, .warnings = warnings};
-    r.err = err;
-    r.drops = fp8q_array(list->count, sizeof(*r.drops));
-    r.anchors = fp8q_array(list->count, sizeof(*r.anchors));
-
-    int status = r.drops && r.anchors ? FP8Q_OK : fp8q_fail_nomem(err);
-
-    if (status == FP8Q_OK)
-        status = fp8q_modules_of(plan->ckpt, is_quantized, plan, &modules, err);
-
-    if (status == FP8Q_OK)
-        status = narrow(plan, list, not_converted, &r);
+    if (!r->drops || !r->anchors)
+        return fp8q_fail_nomem(r->err);
+    FP8Q_TRY(fp8q_modules_of(plan->ckpt, is_quantized, plan, modules, r->err));
+    FP8Q_TRY(narrow(plan, list, not_converted, r));
 
     /* Once more over the final lists: what is found now cannot be helped and is said.  */
-    if (status == FP8Q_OK)
-        status = ask(plan, list, not_converted, &r, warn_of);
+    return ask(plan, list, not_converted, r, warn_of);
+}
 
+static int make_true(struct fp8q_plan *plan, struct list *list, struct list *not_converted,
+                     struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    struct fp8q_modules modules = {.items = NULL};
+    struct reach r = {.plan = plan,
+                      .modules = &modules,
+                      .list = list,
+                      .drops = fp8q_array(list->count, sizeof(*r.drops)),
+                      .anchors = fp8q_array(list->count, sizeof(*r.anchors)),
+                      .warnings = warnings,
+                      .err = err};
+
+    int status = narrow_and_prove(plan, list, not_converted, &r, &modules);
     fp8q_modules_reset(&modules);
     free(r.drops);
     free(r.anchors);
@@ -596,7 +593,8 @@ static void free_list(struct list *list)
     *list = (struct list){.items = NULL};
 }
 
-static int make_list(struct fp8q_plan *plan, struct list *list, struct list *roots)
+static int make_list(struct fp8q_plan *plan, struct list *list, struct list *roots,
+                     struct fp8q_error *err)
 {
     const char *decoders = plan->selection.family.decoders;
     const char *more = plan->selection.family.more_decoders;
@@ -615,17 +613,23 @@ static int make_list(struct fp8q_plan *plan, struct list *list, struct list *roo
         add_regexes(plan, roots, list);
     sort_unique(list);
 
-    return list->status != FP8Q_OK ? list->status : roots->status;
+    return list->failed || roots->failed ? fp8q_fail_nomem(err) : FP8Q_OK;
+}
+
+static int make_lists(struct fp8q_plan *plan, struct list *list, struct list *not_converted,
+                      struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    struct list roots = {.items = NULL};
+    int status = make_list(plan, list, &roots, err);
+    free_list(&roots);
+    FP8Q_TRY(status);
+    return make_true(plan, list, not_converted, warnings, err);
 }
 
 int fp8q_exclude(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
-    struct list list = {.err = err}, roots = {.err = err}, not_converted = {.err = err};
-    int status = make_list(plan, &list, &roots);
-    if (status == FP8Q_OK)
-        status = narrow_and_prove(plan, &list, &not_converted, warnings, err);
-
-    free_list(&roots);
+    struct list list = {.items = NULL}, not_converted = {.items = NULL};
+    int status = make_lists(plan, &list, &not_converted, warnings, err);
     if (status != FP8Q_OK) {
         free_list(&list);
         free_list(&not_converted);

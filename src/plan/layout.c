@@ -10,14 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/crc.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "format/jsonw.h"
 #include "format/names.h"
-#include "select/quantized.h"
 
 /* ---- which shard ----------------------------------------------------------------------------- */
 
@@ -104,64 +102,6 @@ static char *shard_name(const struct fp8q_plan *plan, size_t i, size_t n, bool i
     return strdup(source);
 }
 
-/* What this program writes beside the shards, and where it works.  */
-static bool is_reserved(const char *component, size_t len)
-{
-    static const char *const reserved[] = {".fp8q",          FP8Q_SIDECAR_NAME, FP8Q_MANIFEST_NAME,
-                                           FP8Q_CONFIG_NAME, FP8Q_INDEX_NAME,   ".fp8q-aside"};
-
-    for (size_t i = 0; i < sizeof(reserved) / sizeof(*reserved); i++)
-        if (strlen(reserved[i]) == len && strncasecmp(reserved[i], component, len) == 0)
-            return true;
-
-    return false;
-}
-
-/* An index may name "sub/x.safetensors", and so a directory where a file has to go.  */
-static int check_name(const char *name, struct fp8q_error *err)
-{
-    struct fp8q_shown shown;
-    size_t len = strcspn(name, "/");
-    if (!is_reserved(name, len))
-        return FP8Q_OK;
-
-    return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "shard-reserved",
-                     "the source has a shard \"%s\", which stands where fp8q writes its own; use "
-                     "--max-shard-size to rename the shards",
-                     fp8q_show(&shown, name));
-}
-
-/* No two shards of one name, and none that is the directory of another.  */
-static int check_names(const struct fp8q_plan *plan, struct fp8q_error *err)
-{
-    size_t n = plan->sidecar == SIZE_MAX ? plan->n_shards : plan->sidecar;
-    struct fp8q_shown shown;
-    const char **names = fp8q_array(n, sizeof(*names));
-    int status = names ? FP8Q_OK : fp8q_fail_nomem(err);
-
-    for (size_t i = 0; i < n && status == FP8Q_OK; i++) {
-        names[i] = plan->shards[i].name;
-        status = check_name(names[i], err);
-    }
-    if (status == FP8Q_OK && n)
-        qsort(names, n, sizeof(*names), fp8q_compare_strings);
-    for (size_t i = 1; i < n && status == FP8Q_OK; i++) {
-        size_t len = strlen(names[i - 1]);
-
-        /* Sorted, so what begins with the name comes right behind it.  */
-        bool same = strncmp(names[i - 1], names[i], len) == 0 &&
-                    (names[i][len] == '\0' || names[i][len] == '/');
-        if (same)
-            status = fp8q_fail(err, FP8Q_E_UNSUPPORTED, "shard-name",
-                               "two output shards would be called %s; use --max-shard-size to "
-                               "rename them",
-                               fp8q_show(&shown, names[i - 1]));
-    }
-
-    free(names);
-    return status;
-}
-
 static int name_sidecar(struct fp8q_plan *plan, size_t n, struct fp8q_error *err)
 {
     plan->sidecar = n;
@@ -205,12 +145,7 @@ static int name_shards(struct fp8q_plan *plan, struct fp8q_error *err)
             return fp8q_fail_nomem(err);
     if (sidecar)
         FP8Q_TRY(name_sidecar(plan, n, err));
-    /* A source that is quantized already is refused for that, and has names like ours.  */
-    const char *what;
-    if (!plan->options.select.requantize && !plan->options.dequantize &&
-        fp8q_already_quantized(plan->ckpt, &what))
-        return FP8Q_OK;
-    return check_names(plan, err);
+    return FP8Q_OK;
 }
 
 /* ---- order and offsets ----------------------------------------------------------------------- */
@@ -233,40 +168,46 @@ static int by_layout(const void *a, const void *b, void *context)
     return strcmp(x->name, y->name);
 }
 
+/* Sorts plan->tensors by way of three arrays of their number.  */
+static void sort_by_way_of(struct fp8q_plan *plan, size_t *order, size_t *place,
+                           struct fp8q_out_tensor *sorted)
+{
+    struct sort_context context = {plan->tensors};
+    size_t n = plan->n_tensors;
+
+    for (size_t i = 0; i < n; i++)
+        order[i] = i;
+    qsort_r(order, n, sizeof(*order), by_layout, &context);
+
+    /* Pieces know tensors by number: where each number went to.  */
+    for (size_t i = 0; i < n; i++) {
+        sorted[i] = plan->tensors[order[i]];
+        place[order[i]] = i;
+    }
+    if (n)
+        memcpy(plan->tensors, sorted, n * sizeof(*sorted));
+
+    for (size_t i = 0; i < plan->n_pieces; i++) {
+        struct fp8q_piece *p = &plan->pieces[i];
+        p->output = place[p->output];
+        p->scale = p->scale == SIZE_MAX ? SIZE_MAX : place[p->scale];
+    }
+}
+
 /* Sorts plan->tensors and renumbers what refers to them.  */
 static int sort_tensors(struct fp8q_plan *plan, struct fp8q_error *err)
 {
     size_t n = plan->n_tensors;
     size_t *order = fp8q_array(n, sizeof(*order)), *place = fp8q_array(n, sizeof(*place));
     struct fp8q_out_tensor *sorted = fp8q_array(n, sizeof(*sorted));
-    struct sort_context context = {plan->tensors};
-    int status = order && place && sorted ? FP8Q_OK : fp8q_fail_nomem(err);
-    if (status == FP8Q_OK) {
-        for (size_t i = 0; i < n; i++)
-            order[i] = i;
-        qsort_r(order, n, sizeof(*order), by_layout, &context);
+    bool has_room = order && place && sorted;
 
-        /* Pieces know tensors by number: where each number went to.  */
-        for (size_t i = 0; i < n; i++) {
-            sorted[i] = plan->tensors[order[i]];
-            place[order[i]] = i;
-        }
-
-        for (size_t i = 0; i < plan->n_pieces; i++) {
-            struct fp8q_piece *p = &plan->pieces[i];
-            p->output = place[p->output];
-            p->scale = p->scale == SIZE_MAX ? SIZE_MAX : place[p->scale];
-        }
-
-        free(plan->tensors);
-        plan->tensors = sorted;
-        sorted = NULL;
-    }
-
+    if (has_room)
+        sort_by_way_of(plan, order, place, sorted);
     free(order);
     free(place);
     free(sorted);
-    return status;
+    return has_room ? FP8Q_OK : fp8q_fail_nomem(err);
 }
 
 static void assign_offsets(struct fp8q_plan *plan)
@@ -368,34 +309,41 @@ struct fp8q_st_tensor *fp8q_shard_entries(const struct fp8q_plan *plan, size_t s
     return entries;
 }
 
+/* The text of the header; @pairs and @entries are to be freed in every case.  */
+static int header_text(const struct fp8q_plan *plan, size_t shard, struct fp8q_st_pair **pairs,
+                       struct fp8q_st_tensor **entries, struct fp8q_text *text,
+                       struct fp8q_error *err)
+{
+    size_t n_pairs = 0;
+    *entries = fp8q_shard_entries(plan, shard);
+    if (!*entries)
+        return fp8q_fail_nomem(err);
+    FP8Q_TRY(make_metadata(plan, shard, pairs, &n_pairs, err));
+    return fp8q_st_emit(*entries, plan->shards[shard].n_tensors, *pairs, n_pairs, 0, text, err);
+}
+
 static int emit_header(struct fp8q_plan *plan, size_t shard, struct fp8q_error *err)
 {
     struct fp8q_out_shard *s = &plan->shards[shard];
-    struct fp8q_text text = {0};
     struct fp8q_st_pair *pairs = NULL;
-    size_t n_pairs = 0;
-    struct fp8q_st_tensor *entries = fp8q_shard_entries(plan, shard);
-    if (!entries)
-        return fp8q_fail_nomem(err);
+    struct fp8q_st_tensor *entries = NULL;
+    struct fp8q_text text = {0};
 
-    int status = make_metadata(plan, shard, &pairs, &n_pairs, err);
-    if (status == FP8Q_OK)
-        status = fp8q_st_emit(entries, s->n_tensors, pairs, n_pairs, 0, &text, err);
-
-    if (status == FP8Q_OK) {
-        /* Offsets begin at 0 behind the header, and the last tensor ends where the file does.  */
-        uint64_t data = s->n_tensors ? plan->tensors[s->first_tensor + s->n_tensors - 1].end : 0;
-        s->header = text.data;
-        s->data_start = text.len;
-        s->size_bytes = text.len + data;
-        s->header_crc32 = fp8q_crc32(0, text.data, text.len);
-        text.data = NULL;
-    }
-
-    fp8q_text_reset(&text);
+    int status = header_text(plan, shard, &pairs, &entries, &text, err);
     free(pairs);
     free(entries);
-    return status;
+    if (status != FP8Q_OK) {
+        fp8q_text_reset(&text);
+        return status;
+    }
+
+    /* Offsets begin at 0 behind the header, and the last tensor ends where the file does.  */
+    uint64_t data = s->n_tensors ? plan->tensors[s->first_tensor + s->n_tensors - 1].end : 0;
+    s->header = text.data;
+    s->data_start = text.len;
+    s->size_bytes = text.len + data;
+    s->header_crc32 = fp8q_crc32(0, text.data, text.len);
+    return FP8Q_OK;
 }
 
 /* ---- index ----------------------------------------------------------------------------------- */

@@ -4,10 +4,13 @@
  */
 #include "plan/internal.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "format/names.h"
 #include "select/select.h"
 #include "checkpoint/scales.h"
 
@@ -150,28 +153,32 @@ static void add_advice(const struct fp8q_plan *plan, struct fp8q_text *text)
         fp8q_text_puts(text, " --include PAT adds modules that are left by default.");
 }
 
+/* How many tensors were left for each reason, and what would help.  */
+static void explain_nothing(const struct fp8q_plan *plan, struct fp8q_text *text)
+{
+    const char *comma = "";
+    for (int r = 0; r < FP8Q_N_REASONS; r++) {
+        size_t n = plan->by_reason[r].tensors;
+        if (n)
+            fp8q_text_printf(text, "%s%zu %s", comma, n, fp8q_reason_name((enum fp8q_reason)r));
+        comma = text->len ? ", " : "";
+    }
+    fp8q_text_puts(text, ").");
+    add_advice(plan, text);
+}
+
 static int refuse_nothing(const struct fp8q_plan *plan, struct fp8q_error *err)
 {
     struct fp8q_text text = {0};
     if (plan->selection.n_quantize > 0)
         return FP8Q_OK;
 
-    /* The reasons are the answer: how many tensors each of them left.  */
-    const char *comma = "";
-    for (int r = 0; r < FP8Q_N_REASONS; r++) {
-        size_t n = plan->by_reason[r].tensors;
-        if (n)
-            fp8q_text_printf(&text, "%s%zu %s", comma, n, fp8q_reason_name((enum fp8q_reason)r));
-        comma = text.len ? ", " : "";
-    }
-    fp8q_text_puts(&text, ").");
-    add_advice(plan, &text);
-
-    int status = fp8q_text_status(&text, err);
-    if (status == FP8Q_OK)
-        status = fp8q_fail(err, FP8Q_E_MISMATCH, "nothing-to-quantize",
-                           "nothing to quantize: all %zu tensors are left unquantized (%s",
-                           plan->ckpt->n_tensors, text.data);
+    explain_nothing(plan, &text);
+    int status = text.failed
+                     ? fp8q_fail_nomem(err)
+                     : fp8q_fail(err, FP8Q_E_MISMATCH, "nothing-to-quantize",
+                                 "nothing to quantize: all %zu tensors are left unquantized (%s",
+                                 plan->ckpt->n_tensors, text.data);
     fp8q_text_reset(&text);
     return status;
 }
@@ -205,13 +212,82 @@ static int refuse_tp(const struct fp8q_plan *plan, struct fp8q_error *err)
         plan->options.tp, fp8q_show(&shown, name), plan->largest_tp);
 }
 
+/* ---- names of shards -------------------------------------------------------------------------- */
+
+/* What this program writes beside the shards, and where it works.  */
+static bool is_reserved(const char *component, size_t len)
+{
+    static const char *const reserved[] = {".fp8q",          FP8Q_SIDECAR_NAME, FP8Q_MANIFEST_NAME,
+                                           FP8Q_CONFIG_NAME, FP8Q_INDEX_NAME,   ".fp8q-aside"};
+
+    for (size_t i = 0; i < sizeof(reserved) / sizeof(*reserved); i++)
+        if (strlen(reserved[i]) == len && strncasecmp(reserved[i], component, len) == 0)
+            return true;
+
+    return false;
+}
+
+/* An index may name "sub/x.safetensors", and so a directory where a file has to go.  */
+static int check_name(const char *name, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    size_t len = strcspn(name, "/");
+    if (!is_reserved(name, len))
+        return FP8Q_OK;
+
+    return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "shard-reserved",
+                     "the source has a shard \"%s\", which stands where fp8q writes its own; use "
+                     "--max-shard-size to rename the shards",
+                     fp8q_show(&shown, name));
+}
+
+/* No two shards of one name, and none that is the directory of another.  @names is for sorting.  */
+static int check_all_names(const struct fp8q_plan *plan, const char **names, size_t n,
+                           struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+
+    for (size_t i = 0; i < n; i++) {
+        names[i] = plan->shards[i].name;
+        FP8Q_TRY(check_name(names[i], err));
+    }
+    if (n)
+        qsort(names, n, sizeof(*names), fp8q_compare_strings);
+
+    for (size_t i = 1; i < n; i++) {
+        size_t len = strlen(names[i - 1]);
+
+        /* Sorted, so what begins with the name comes right behind it.  */
+        bool same = strncmp(names[i - 1], names[i], len) == 0 &&
+                    (names[i][len] == '\0' || names[i][len] == '/');
+        if (same)
+            return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "shard-name",
+                             "two output shards would be called %s; use --max-shard-size to "
+                             "rename them",
+                             fp8q_show(&shown, names[i - 1]));
+    }
+    return FP8Q_OK;
+}
+
+static int refuse_names(const struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    /* The sidecar has the name that no shard may have.  */
+    size_t n = plan->sidecar == SIZE_MAX ? plan->n_shards : plan->sidecar;
+    const char **names = fp8q_array(n, sizeof(*names));
+    int status = names ? check_all_names(plan, names, n, err) : fp8q_fail_nomem(err);
+    free(names);
+    return status;
+}
+
 int fp8q_plan_check(const struct fp8q_plan *plan, struct fp8q_error *err)
 {
     if (plan->options.dequantize)
-        return FP8Q_OK;
+        return refuse_names(plan, err);
 
-    /* In this order: of a checkpoint that is quantized already, nothing else would make sense.  */
+    /* In this order: a checkpoint that is quantized already is refused for that, whatever its shards
+     * are called (an output of fp8q has names of ours), and whatever is left to quantize.  */
     FP8Q_TRY(refuse_quantized(plan, err));
+    FP8Q_TRY(refuse_names(plan, err));
     FP8Q_TRY(refuse_nothing(plan, err));
     return refuse_tp(plan, err);
 }

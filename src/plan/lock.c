@@ -262,11 +262,8 @@ static int check_scheme(struct fp8q_lock_result *r, const struct fp8q_ckpt *ckpt
 
     /* Only what says nothing of the checkpoint is a failure of the comparison; scales that are not
      * understood are a difference.  */
-    if (status == FP8Q_E_IO || status == FP8Q_E_NOMEM) {
-        if (err)
-            *err = why;
-        return status;
-    }
+    if (status == FP8Q_E_IO || status == FP8Q_E_NOMEM)
+        return fp8q_fail_as(err, &why);
     if (status == FP8Q_OK) {
         found = names[w.scaling];
         is_one = w.scaling != FP8Q_SCALING_NONE && w.scale_from->n_elems == 1;
@@ -309,14 +306,19 @@ static int compare(const struct lock *lock, const struct fp8q_ckpt *ckpt,
     return FP8Q_OK;
 }
 
+static int read_and_compare(const char *path, struct lock *lock, const struct fp8q_ckpt *ckpt,
+                            struct fp8q_lock_result *r, struct fp8q_error *err)
+{
+    FP8Q_TRY(lock_read(path, lock, err));
+    return compare(lock, ckpt, r, err);
+}
+
 int fp8q_lock_compare(const char *path, const struct fp8q_ckpt *ckpt, struct fp8q_lock_result *r,
                       struct fp8q_error *err)
 {
     struct lock lock = {0};
     *r = (struct fp8q_lock_result){0};
-    int status = lock_read(path, &lock, err);
-    if (status == FP8Q_OK)
-        status = compare(&lock, ckpt, r, err);
+    int status = read_and_compare(path, &lock, ckpt, r, err);
     lock_reset(&lock);
     return status;
 }

@@ -203,6 +203,15 @@ static int manifest_file(const struct fp8q_text *manifest, struct fp8q_text *out
     return FP8Q_OK;
 }
 
+static int write_form(const struct fp8q_plan *plan, const struct fp8q_manifest_facts *facts,
+                      bool in_sidecar, struct fp8q_jsonw *w, struct fp8q_text *out,
+                      struct fp8q_error *err)
+{
+    FP8Q_TRY(manifest_text(plan, facts, w, err));
+    return in_sidecar ? sidecar_header(plan, &w->text, out, err)
+                      : manifest_file(&w->text, out, err);
+}
+
 /* What both forms share: the text of the manifest, and nothing in @out after a failure.  */
 static int make_text(const struct fp8q_plan *plan, const struct fp8q_manifest_facts *facts,
                      bool in_sidecar, struct fp8q_text *out, struct fp8q_error *err)
@@ -210,10 +219,7 @@ static int make_text(const struct fp8q_plan *plan, const struct fp8q_manifest_fa
     struct fp8q_jsonw w = {.indent = 0};
     *out = (struct fp8q_text){0};
 
-    int status = manifest_text(plan, facts, &w, err);
-    if (status == FP8Q_OK)
-        status =
-            in_sidecar ? sidecar_header(plan, &w.text, out, err) : manifest_file(&w.text, out, err);
+    int status = write_form(plan, facts, in_sidecar, &w, out, err);
     if (status != FP8Q_OK)
         fp8q_text_reset(out);
     fp8q_text_reset(&w.text);

@@ -162,36 +162,40 @@ static bool has_entry(const struct fp8q_shard *s)
     return false;
 }
 
-/* The header as it stands in the file; its texts in @s are decoded.  */
-static int read_header(const struct fp8q_shard *s, char *text, struct fp8q_error *err)
+static int read_bytes(const char *path, size_t len, char *bytes, struct fp8q_error *err)
 {
     int fd;
-    FP8Q_TRY(fp8q_open_read(s->path, NULL, &fd, err));
-    int status = fp8q_pread(fd, text, (size_t)s->header.data_start, 0, s->path, err);
-    (void)fp8q_close(&fd, s->path, NULL);
+    FP8Q_TRY(fp8q_open_read(path, NULL, &fd, err));
+    int status = fp8q_pread(fd, bytes, len, 0, path, err);
+    (void)fp8q_close(&fd, path, NULL);
     return status;
+}
+
+/* The header as it stands in the file, since its texts in @s are decoded.  */
+static int crc_of_header(const struct fp8q_shard *s, char *text, uint32_t *crc_out,
+                         struct fp8q_error *err)
+{
+    size_t size = (size_t)s->header.data_start;
+    FP8Q_TRY(read_bytes(s->path, size, text, err));
+    *crc_out = unsealed_crc(text, size, "\"" FP8Q_KEY_HEADER_CRC "\":\"");
+    return FP8Q_OK;
 }
 
 static int read_from_shard(const struct fp8q_shard *s, struct fp8q_manifest *m,
                            struct fp8q_error *err)
 {
-    size_t len, size = (size_t)s->header.data_start;
+    size_t len;
     struct found f = {.where = s->path,
                       .version = pair_value(&s->header, FP8Q_KEY_VERSION, &len),
                       .manifest_crc = pair_value(&s->header, FP8Q_KEY_MANIFEST_CRC, &len),
                       .header_crc = pair_value(&s->header, FP8Q_KEY_HEADER_CRC, &len)};
     f.manifest = pair_value(&s->header, FP8Q_KEY_MANIFEST, &f.manifest_len);
-    char *text = malloc(size);
-    if (!text)
-        return fp8q_fail_nomem(err);
 
-    int status = read_header(s, text, err);
-    if (status == FP8Q_OK) {
-        f.actual_crc = unsealed_crc(text, size, "\"" FP8Q_KEY_HEADER_CRC "\":\"");
-        status = take(&f, m, err);
-    }
+    char *text = malloc((size_t)s->header.data_start);
+    int status = text ? crc_of_header(s, text, &f.actual_crc, err) : fp8q_fail_nomem(err);
     free(text);
-    return status;
+    FP8Q_TRY(status);
+    return take(&f, m, err);
 }
 
 /* The manifest as a file: in the directory, or beside the weights file.  */

@@ -288,20 +288,24 @@ static int by_place(const void *a, const void *b, void *tensors)
     return x < y ? -1 : 1;
 }
 
-/* All sources in the order in which they lie on disk, so that reading is sequential.  */
-int fp8q_plan_pieces(struct fp8q_plan *plan, struct fp8q_error *err)
+static int add_sources(struct builder *b, size_t *order)
 {
-    struct builder builder = {.plan = plan, .err = err}, *b = &builder;
-    const struct fp8q_ckpt *ckpt = plan->ckpt;
-    size_t *order = fp8q_array(ckpt->n_tensors, sizeof(*order));
-    int status = FP8Q_OK;
-    if (!order)
-        return fp8q_fail_nomem(b->err);
+    const struct fp8q_ckpt *ckpt = b->plan->ckpt;
+
     for (size_t i = 0; i < ckpt->n_tensors; i++)
         order[i] = i;
     qsort_r(order, ckpt->n_tensors, sizeof(*order), by_place, ckpt->tensors);
-    for (size_t i = 0; i < ckpt->n_tensors && status == FP8Q_OK; i++)
-        status = add_source(b, order[i]);
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        FP8Q_TRY(add_source(b, order[i]));
+    return share_scales(b);
+}
+
+/* All sources in the order in which they lie on disk, so that reading is sequential.  */
+int fp8q_plan_pieces(struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    struct builder b = {.plan = plan, .err = err};
+    size_t *order = fp8q_array(plan->ckpt->n_tensors, sizeof(*order));
+    int status = order ? add_sources(&b, order) : fp8q_fail_nomem(err);
     free(order);
-    return status == FP8Q_OK ? share_scales(b) : status;
+    return status;
 }

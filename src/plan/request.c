@@ -152,54 +152,53 @@ static int check_member(const struct fp8q_request_member *m, const struct fp8q_r
     return FP8Q_OK;
 }
 
-/* Replaces a list by an owned copy of it.  On failure it holds what was copied so far.  */
-static int own_list(const char *const **items, size_t *count, struct fp8q_error *err)
+/* A list of copies.  On failure it holds those that were made.  */
+static int copy_list(const char *const *from, size_t n, const char *const **to, size_t *n_to,
+                     struct fp8q_error *err)
 {
-    const char *const *from = *items;
-    size_t n = *count;
     const char **copy = n ? fp8q_array(n, sizeof(*copy)) : NULL;
-
-    /* Until a string is copied it does not count: reset frees what is ours alone.  */
-    *items = copy;
-    *count = 0;
     if (n && !copy)
         return fp8q_fail_nomem(err);
 
-    for (size_t i = 0; i < n; i++) {
-        copy[i] = strdup(from[i]);
-        if (!copy[i])
+    *to = copy;
+    for (*n_to = 0; *n_to < n; ++*n_to) {
+        copy[*n_to] = strdup(from[*n_to]);
+        if (!copy[*n_to])
             return fp8q_fail_nomem(err);
-        *count = i + 1;
     }
     return FP8Q_OK;
 }
 
-/* Makes @r own its strings.  Members that are not reached any more after a failure are cleared, so
- * that fp8q_request_reset() frees what is ours only.  */
-static int own_strings(struct fp8q_request *r, struct fp8q_error *err)
+static int copy_text(const char *from, const char **to, struct fp8q_error *err)
 {
-    int status = FP8Q_OK;
+    *to = from ? strdup(from) : NULL;
+    return from && !*to ? fp8q_fail_nomem(err) : FP8Q_OK;
+}
+
+/* What @r has of the caller's memory is forgotten.  */
+static void clear_strings(struct fp8q_request *r)
+{
     for (const struct fp8q_request_member *m = fp8q_request_members; m->key; m++) {
-        if (m->kind == FP8Q_MEMBER_TEXT) {
-            const char **text = member_at(m, r);
-            const char *from = *text;
-            *text = from && status == FP8Q_OK ? strdup(from) : NULL;
-            if (from && !*text)
-                status = fp8q_fail_nomem(err);
-        } else if (m->kind == FP8Q_MEMBER_LIST) {
-            const char *const **items = member_at(m, r);
-            if (status == FP8Q_OK)
-                status = own_list(items, count_of(m, r), err);
-            else
-                *items = NULL;
-            if (status != FP8Q_OK && !*items)
-                *count_of(m, r) = 0;
+        if (m->kind == FP8Q_MEMBER_TEXT)
+            *(const char **)member_at(m, r) = NULL;
+        if (m->kind == FP8Q_MEMBER_LIST) {
+            *(const char *const **)member_at(m, r) = NULL;
+            *count_of(m, r) = 0;
         }
     }
+}
 
-    if (status != FP8Q_OK)
-        fp8q_request_reset(r);
-    return status;
+static int copy_strings(const struct fp8q_request *from, struct fp8q_request *to,
+                        struct fp8q_error *err)
+{
+    for (const struct fp8q_request_member *m = fp8q_request_members; m->key; m++) {
+        if (m->kind == FP8Q_MEMBER_TEXT)
+            FP8Q_TRY(copy_text(*(const char *const *)member_at(m, from), member_at(m, to), err));
+        if (m->kind == FP8Q_MEMBER_LIST)
+            FP8Q_TRY(copy_list(*(const char *const *const *)member_at(m, from), *count_of(m, from),
+                               member_at(m, to), count_of(m, to), err));
+    }
+    return FP8Q_OK;
 }
 
 /* Takes the caller's members over as they are, strings still the caller's.  */
@@ -228,7 +227,11 @@ int fp8q_request_copy(const struct fp8q_request *from, struct fp8q_request *r,
     FP8Q_TRY(take_over(from, &borrowed, err));
 
     *r = borrowed;
-    return own_strings(r, err);
+    clear_strings(r);
+    int status = copy_strings(&borrowed, r, err);
+    if (status != FP8Q_OK)
+        fp8q_request_reset(r);
+    return status;
 }
 
 void fp8q_request_reset(struct fp8q_request *r)
@@ -351,26 +354,37 @@ static void free_lists(const struct fp8q_request *r)
             free(*(void **)member_at(m, r));
 }
 
+static int read_members(const struct fp8q_json *json, struct fp8q_request *borrowed,
+                        struct fp8q_error *err)
+{
+    bool ok = true;
+
+    /* Which members a request has depends on its direction, so that comes first.  */
+    borrowed->dequantize = fp8q_json_get(json, "dequantize") != NULL;
+    for (const struct fp8q_request_member *m = fp8q_request_members; m->key && ok; m++)
+        if (is_used(m, borrowed))
+            FP8Q_TRY(read_member(m, fp8q_json_get(json, m->key), borrowed, &ok, err));
+
+    if (!ok || !borrowed->source)
+        return fp8q_fail(err, FP8Q_E_FORMAT, "request",
+                         "the options of a conversion cannot be read");
+    return FP8Q_OK;
+}
+
+static int read_and_copy(const struct fp8q_json *json, struct fp8q_request *borrowed,
+                         struct fp8q_request *r, struct fp8q_error *err)
+{
+    FP8Q_TRY(read_members(json, borrowed, err));
+    return fp8q_request_copy(borrowed, r, err);
+}
+
 int fp8q_request_parse(const struct fp8q_json *json, struct fp8q_request *r, struct fp8q_error *err)
 {
     struct fp8q_request borrowed = {.size = sizeof(borrowed), .to = FP8Q_BF16};
-    bool ok = true;
-    int status = FP8Q_OK;
     *r = (struct fp8q_request){0};
 
-    /* Which members a request has depends on its direction, so that comes first.  */
-    borrowed.dequantize = fp8q_json_get(json, "dequantize") != NULL;
-
-    for (const struct fp8q_request_member *m = fp8q_request_members;
-         m->key && ok && status == FP8Q_OK; m++)
-        if (is_used(m, &borrowed))
-            status = read_member(m, fp8q_json_get(json, m->key), &borrowed, &ok, err);
-
-    if (status == FP8Q_OK && (!ok || !borrowed.source))
-        status =
-            fp8q_fail(err, FP8Q_E_FORMAT, "request", "the options of a conversion cannot be read");
-    if (status == FP8Q_OK)
-        status = fp8q_request_copy(&borrowed, r, err);
+    /* Strings are the JSON's until they are copied; lists are made on the way.  */
+    int status = read_and_copy(json, &borrowed, r, err);
     free_lists(&borrowed);
     return status;
 }
@@ -417,45 +431,4 @@ uint32_t fp8q_source_crc32(const struct fp8q_ckpt *ckpt)
         crc = fp8q_crc32(crc, numbers, (size_t)n);
     }
     return crc;
-}
-
-int fp8q_request_state(const struct fp8q_plan *plan, const struct fp8q_request *request,
-                       uint64_t n_parts, struct fp8q_text *out, struct fp8q_error *err)
-{
-    struct fp8q_jsonw w = {.indent = 1};
-    uint32_t calibration = 0;
-    if (request->calibration &&
-        fp8q_file_crc32(request->calibration, &calibration, err) != FP8Q_OK) {
-        if (err) /* a calibration that is not there is missing evidence */
-            err->status = FP8Q_E_EVIDENCE;
-        return FP8Q_E_EVIDENCE;
-    }
-
-    fp8q_jsonw_open(&w, NULL, '{');
-    fp8q_jsonw_string(&w, "fp8q", FP8Q_VERSION);
-    fp8q_jsonw_uint(&w, "calibration_crc32", calibration);
-    fp8q_jsonw_uint(&w, "parts", n_parts);
-    fp8q_request_write(request, "request", &w);
-    fp8q_jsonw_uint(&w, "config_crc32",
-                    fp8q_crc32(0, plan->ckpt->config_text, plan->ckpt->config_len));
-
-    /* Time stamps too: what was written so far must be of the very files that are here now.  */
-    fp8q_jsonw_open(&w, "shards", '[');
-    for (size_t i = 0; i < plan->ckpt->n_shards; i++) {
-        const struct fp8q_shard *s = &plan->ckpt->shards[i];
-        fp8q_jsonw_open(&w, NULL, '{');
-        fp8q_jsonw_string(&w, "name", s->name);
-        fp8q_jsonw_uint(&w, "size", (uint64_t)s->stat.st_size);
-        fp8q_jsonw_uint(&w, "mtime_s", (uint64_t)s->stat.st_mtim.tv_sec);
-        fp8q_jsonw_uint(&w, "mtime_ns", (uint64_t)s->stat.st_mtim.tv_nsec);
-        fp8q_jsonw_uint(&w, "header_crc32", s->header.crc32);
-        fp8q_jsonw_close(&w, '}');
-    }
-    fp8q_jsonw_close(&w, ']');
-    fp8q_jsonw_close(&w, '}');
-    *out = w.text;
-    int status = fp8q_text_status(out, err);
-    if (status != FP8Q_OK)
-        fp8q_text_reset(out);
-    return status;
 }

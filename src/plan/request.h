@@ -67,9 +67,4 @@ struct fp8q_plan_options fp8q_request_options(const struct fp8q_request *request
  * size and the CRC of its header, and config.json.  No times, so that it may go into an output.  */
 uint32_t fp8q_source_crc32(const struct fp8q_ckpt *ckpt);
 
-/* JSON of everything that must be the same for a conversion to go on: tool version, request, and of
- * each source shard its name, size, mtime and header CRC, and the CRC of config.json.  */
-int fp8q_request_state(const struct fp8q_plan *plan, const struct fp8q_request *request,
-                       uint64_t n_parts, struct fp8q_text *out, struct fp8q_error *err);
-
 #endif
