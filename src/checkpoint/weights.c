@@ -9,11 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-
-static float e8m0_value(uint8_t code)
-{
-    return code == 0xFF ? NAN : ldexpf(1.0f, (int)code - 127);
-}
+#include "kernel/e8m0.h"
 
 /* Of a float dtype, or of exponents.  */
 static void convert_values(const struct fp8q_tensor *tensor, const struct fp8q_kernel *kernel,
@@ -25,7 +21,7 @@ static void convert_values(const struct fp8q_tensor *tensor, const struct fp8q_k
         return;
     }
     for (size_t i = 0; i < tensor->n_elems; i++)
-        out[i] = e8m0_value(((const uint8_t *)raw)[i]);
+        out[i] = fp8q_e8m0_value(((const uint8_t *)raw)[i]);
 }
 
 /* Every float dtype as F32; U8 counts as E8M0 where @scales says that they are scales.  */

@@ -10,24 +10,13 @@
 #include <string.h>
 
 #include "base/float_env.h"
+#include "kernel/e8m0.h"
 
 static float float_of(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof(x));
     return x;
-}
-
-/* 448 = 1.75 * 2^8.  With amax = m * 2^e, 1 <= m < 2, the smallest k with 448 * 2^k >= amax is e -
- * 8 if m <= 1.75 and e - 7 otherwise.  A field below 1 (subnormal amax too) means below 2^-126.  */
-static float power_of_two_scale(float amax)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &amax, sizeof(bits));
-
-    uint32_t exponent = (bits >> 23) + ((bits & 0x7FFFFF) > 0x600000);
-    return exponent <= 8 ? FP8Q_MIN_SCALE : float_of((exponent - 8) << 23);
 }
 
 static float divide_by_448(float amax)
@@ -68,7 +57,7 @@ float fp8q_scale(float amax, enum fp8q_scale_fmt fmt)
     if (bits == 0)
         return 1.0f;
     if (fmt == FP8Q_SCALE_UE8M0)
-        return power_of_two_scale(amax);
+        return fp8q_e8m0_value(fp8q_e8m0_of_amax(bits));
     return bits < least ? FP8Q_MIN_SCALE : divide_by_448(amax);
 }
 

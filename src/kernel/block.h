@@ -21,7 +21,7 @@ bool fp8q_float_of(enum fp8q_dtype dtype, enum fp8q_float *float_out);
 bool fp8q_amax_value(enum fp8q_float from, uint32_t bits, float *amax_out);
 
 /* How a matrix is cut for scales.  [rows, cols] in elements of one scale; 0 means the whole extent.
- * Block: {128, 128}; per channel: {1, 0}; per tensor: {0, 0}.  */
+ * Block: {128, 128}; per channel: {1, 0}; per tensor: {0, 0}; MXFP8: {1, 32}.  */
 struct fp8q_grid {
     uint32_t rows, cols;
 };

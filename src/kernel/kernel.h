@@ -16,6 +16,8 @@
 
 #include "fp8q.h"
 
+#define FP8Q_GROUP 32 /* elements of a row that share a scale in MXFP8 */
+
 /* Float formats of weights.  */
 enum fp8q_float { FP8Q_FLOAT_BF16, FP8Q_FLOAT_F16, FP8Q_FLOAT_F32, FP8Q_N_FLOATS };
 
@@ -53,6 +55,12 @@ struct fp8q_kernel {
     uint32_t (*amax_rows[FP8Q_N_FLOATS])(const void *src, size_t n_rows, size_t n, size_t step);
     void (*encode_rows[FP8Q_N_FLOATS])(uint8_t *dst, const void *src, size_t n_rows, size_t n,
                                        size_t step, float scale);
+
+    /* One row of MXFP8: each FP8Q_GROUP elements (the last group may be shorter) with the power of
+     * two of their own amax (e8m0.h), whose exponent goes to @exponents.  Returns the amax bits of
+     * the row, by which a NaN or Inf is found: then what was written means nothing.  */
+    uint32_t (*encode_groups[FP8Q_N_FLOATS])(uint8_t *dst, uint8_t *exponents, const void *src,
+                                             size_t n);
 
     /* dst[i] = F32(code) * scale, rounded to F32 and then once more to the output format, nearest
      * even.  Codes 0x7F and 0xFF give NaN.  F16 beyond 65504 gives infinity: the caller checks amax

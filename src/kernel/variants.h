@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/float_env.h"
+#include "kernel/e8m0.h"
 #include "kernel/kernel.h"
 
 extern const struct fp8q_kernel fp8q_kernel_scalar, fp8q_kernel_avx2, fp8q_kernel_avx512,
@@ -66,6 +67,52 @@ static inline struct check_bound check_bound(float scale, float factor)
         size_t broken = check_##format##_here(src, codes, n, scale, factor, sums);                 \
         fp8q_float_env_leave(mode);                                                                \
         return broken;                                                                             \
+    }
+
+/* F32 bits of an amax in another format.  */
+static inline uint32_t amax_as_f32(enum fp8q_float from, uint32_t bits)
+{
+    if (from == FP8Q_FLOAT_F32)
+        return bits;
+    if (from == FP8Q_FLOAT_BF16)
+        return bits << 16;
+
+    float value = fp8q_f16_value((uint16_t)bits);
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+/* encode_groups() of one format from the variant's own amax and encode(), which become one body: a
+ * call for every 32 elements would cost more than the work.  */
+#define FP8Q_GROUP_INSTANCES(FORMAT, format, amax, size)                                           \
+    static inline uint32_t encode_group_##format(uint8_t *dst, uint8_t *exponent, const void *src, \
+                                                 size_t n)                                         \
+    {                                                                                              \
+        uint32_t bits = amax(src, n);                                                              \
+        *exponent = fp8q_e8m0_of_amax(amax_as_f32(FP8Q_FLOAT_##FORMAT, bits));                     \
+        encode(FP8Q_FLOAT_##FORMAT, dst, src, n, fp8q_e8m0_value(*exponent));                      \
+        return bits;                                                                               \
+    }                                                                                              \
+    static FP8Q_NOINLINE uint32_t encode_groups_##format##_here(uint8_t *dst, uint8_t *exponents,  \
+                                                                const char *src, size_t n)         \
+    {                                                                                              \
+        uint32_t most = 0, bits = 0;                                                               \
+        size_t i = 0;                                                                              \
+        for (; n - i >= FP8Q_GROUP; i += FP8Q_GROUP) {                                             \
+            bits = encode_group_##format(dst + i, exponents++, src + i * (size), FP8Q_GROUP);      \
+            most = bits > most ? bits : most;                                                      \
+        }                                                                                          \
+        if (i < n)                                                                                 \
+            bits = encode_group_##format(dst + i, exponents, src + i * (size), n - i);             \
+        return bits > most ? bits : most;                                                          \
+    }                                                                                              \
+    static uint32_t encode_groups_##format(uint8_t *dst, uint8_t *exponents, const void *src,      \
+                                           size_t n)                                               \
+    {                                                                                              \
+        uint64_t mode = fp8q_float_env_enter();                                                    \
+        uint32_t most = encode_groups_##format##_here(dst, exponents, src, n);                     \
+        fp8q_float_env_leave(mode);                                                                \
+        return most;                                                                               \
     }
 
 /* Weights are taken in units of the power of two in the scale, in which their squares stay far from
@@ -208,6 +255,9 @@ static inline void noise_of(const float *w, const float *q, size_t n, const stru
 /* The table of a variant, last in its file: its functions are called as the members are.  The
  * magnitudes of both formats of 16 bits are compared alike.  */
 #define FP8Q_VARIANT(variant)                                                                      \
+    FP8Q_GROUP_INSTANCES(BF16, bf16, amax_half, 2)                                                 \
+    FP8Q_GROUP_INSTANCES(F16, f16, amax_half, 2)                                                   \
+    FP8Q_GROUP_INSTANCES(F32, f32, amax_f32, 4)                                                    \
     const struct fp8q_kernel fp8q_kernel_##variant = {                                             \
         .name = #variant,                                                                          \
         .usable = usable,                                                                          \
@@ -215,6 +265,7 @@ static inline void noise_of(const float *w, const float *q, size_t n, const stru
         .encode = {encode_bf16, encode_f16, encode_f32},                                           \
         .amax_rows = {amax_rows_half, amax_rows_half, amax_rows_f32},                              \
         .encode_rows = {encode_rows_bf16, encode_rows_f16, encode_rows_f32},                       \
+        .encode_groups = {encode_groups_bf16, encode_groups_f16, encode_groups_f32},               \
         .decode = {decode_bf16, decode_f16, decode_f32},                                           \
         .to_f32 = {bf16_to_f32, f16_to_f32, f32_to_f32},                                           \
         .scan_codes = scan_codes,                                                                  \

@@ -326,6 +326,60 @@ static void test_encode_rows_all_inputs(void **state)
     }
 }
 
+/* The exponent of a group's scale, by the definition and in F64: the smallest power of two of which
+ * 448 reaches the largest magnitude.  */
+static unsigned exponent_of(const float *group, size_t n)
+{
+    double most = 0;
+    int exponent = -126;
+    for (size_t i = 0; i < n; i++)
+        most = fmax(most, fabs((double)group[i]));
+    while (most > 0 && ldexp(448.0, exponent) < most)
+        exponent++;
+    return (unsigned)(most > 0 ? exponent + 127 : 127);
+}
+
+/* MXFP8: every BF16 and F16, 32 neighbours a group and then with a far larger or smaller one among
+ * them; lengths that end in the midst of a group.  */
+static void test_encode_groups(void **state)
+{
+    (void)state;
+    static uint16_t half[65536];
+    static float wide[65536];
+    static uint8_t codes[65536], exponents[65536 / FP8Q_GROUP];
+    uint64_t seed = test_seed();
+    for (int run = 0; run < 4; run++)
+        for (int from = 0; from < FP8Q_FLOAT_F32; from++) {
+            size_t n = all_finite((enum fp8q_float)from, half, wide);
+            for (size_t i = 0; i < n && run; i += FP8Q_GROUP / 2) {
+                size_t other = random_u64(&seed) % n;
+                half[i] = half[other];
+                wide[i] = wide[other];
+            }
+            n -= run == 3 ? 13 : 0;
+            FOR_EACH_KERNEL(k)
+            {
+                memset(codes, 0x55, n);
+                k->encode_groups[from](codes, exponents, half, n);
+                for (size_t i = 0; i < n; i += FP8Q_GROUP) {
+                    size_t m = n - i < FP8Q_GROUP ? n - i : FP8Q_GROUP;
+                    uint8_t expected[FP8Q_GROUP];
+                    assert_int_equal(exponents[i / FP8Q_GROUP], exponent_of(wide + i, m));
+                    float scale = ldexpf(1, (int)exponents[i / FP8Q_GROUP] - 127);
+                    for (size_t j = 0; j < m; j++)
+                        expected[j] = fp8q_e4m3_from_f32(wide[i + j] / scale);
+                    assert_codes(k, codes + i, expected, wide + i, m, scale);
+                }
+                memset(codes, 0x55, n);
+                k->encode_groups[FP8Q_FLOAT_F32](codes, exponents, wide, n);
+                for (size_t i = 0; i < n; i += FP8Q_GROUP)
+                    assert_int_equal(
+                        exponents[i / FP8Q_GROUP],
+                        exponent_of(wide + i, n - i < FP8Q_GROUP ? n - i : FP8Q_GROUP));
+            }
+        }
+}
+
 static void test_rows(void **state)
 {
     (void)state;
@@ -758,6 +812,13 @@ static void assert_all_ops(const struct fp8q_kernel *k, const struct rows *r)
     k->encode[f](r->codes_out, r->weights, r->n, scale);
     ref->encode[f](codes, r->weights, r->n, scale);
     assert_memory_equal(r->codes_out, codes, r->n);
+    static uint8_t exponents[MAX_N], ref_exponents[MAX_N];
+    static uint8_t groups[MAX_N];
+    assert_int_equal(k->encode_groups[f](r->codes_out, exponents, r->weights, r->n),
+                     ref->encode_groups[f](groups, ref_exponents, r->weights, r->n));
+    assert_memory_equal(r->codes_out, groups, r->n);
+    assert_memory_equal(exponents, ref_exponents, (r->n + FP8Q_GROUP - 1) / FP8Q_GROUP);
+    k->encode[f](r->codes_out, r->weights, r->n, scale);
     k->decode[f](r->weights_out, r->codes, r->n, scale);
     ref->decode[f](weights, r->codes, r->n, scale);
     assert_memory_equal(r->weights_out, weights, r->n * float_sizes[f]);
@@ -862,6 +923,7 @@ int main(void)
         cmocka_unit_test(test_encode_all_inputs),
         cmocka_unit_test(test_encode_boundaries),
         cmocka_unit_test(test_encode_rows_all_inputs),
+        cmocka_unit_test(test_encode_groups),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_add_noise),
         cmocka_unit_test(test_signed_zeros),
