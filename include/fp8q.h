@@ -146,9 +146,9 @@ enum fp8q_format { FP8Q_FORMAT_AUTO, FP8Q_FORMAT_FP8, FP8Q_FORMAT_COMPRESSED_TEN
 enum fp8q_scales { FP8Q_SCALES_SIDECAR, FP8Q_SCALES_INLINE };
 /* amax/448, or the smallest power of two not below it.  Both are stored as F32.  */
 enum fp8q_scale_fmt { FP8Q_SCALE_F32, FP8Q_SCALE_UE8M0 };
-/* One scale for 128x128 elements, per row (output channel), per tensor: FP8_BLOCK, FP8_DYNAMIC,
- * FP8.  */
-enum fp8q_scheme { FP8Q_SCHEME_BLOCK, FP8Q_SCHEME_CHANNEL, FP8Q_SCHEME_TENSOR };
+/* One scale for 128x128 elements, per row (output channel), per tensor, or a power of two for 32
+ * elements of a row: FP8_BLOCK, FP8_DYNAMIC, FP8, MXFP8.  */
+enum fp8q_scheme { FP8Q_SCHEME_BLOCK, FP8Q_SCHEME_CHANNEL, FP8Q_SCHEME_TENSOR, FP8Q_SCHEME_GROUP };
 /* Weights whose sizes are no multiples of 128: left unquantized, quantized in blocks all the same,
  * or quantized per row.  */
 enum fp8q_unaligned { FP8Q_UNALIGNED_KEEP, FP8Q_UNALIGNED_QUANTIZE, FP8Q_UNALIGNED_CHANNEL };
@@ -225,8 +225,8 @@ struct fp8q_tensor_info {
 /* Tensors in the order of their names.  NULL beyond the last.  */
 const struct fp8q_tensor_info *fp8q_checkpoint_tensor(const struct fp8q_checkpoint *checkpoint,
                                                       size_t index);
-/* How tensor @index is quantized: "none", "block" (128x128), "row" or "tensor" for FP8 weights with
- * one scale for as much, and the name of the tensor that holds the scales (else NULL).  Reads the
+/* How tensor @index is quantized: "none", "block" (128x128), "row", "tensor" or "group" (MXFP8) for
+ * FP8 weights with one scale for as much, and the name of the tensor that holds the scales (else NULL).  Reads the
  * scales; FP8Q_E_FORMAT or FP8Q_E_UNSUPPORTED for FP8 weights whose scales are missing or none of
  * these.  */
 int fp8q_checkpoint_scheme(const struct fp8q_checkpoint *checkpoint, size_t index,
@@ -510,7 +510,8 @@ static inline void fp8q_matrix_init(struct fp8q_matrix *matrix)
     matrix->size = sizeof(*matrix);
 }
 
-/* Rows and columns of its scales: [ceil(rows/128), ceil(cols/128)], [rows, 1] or [1, 1].  */
+/* Rows and columns of its scales: [ceil(rows/128), ceil(cols/128)], [rows, 1], [1, 1] or, for
+ * MXFP8, [rows, ceil(cols/32)] powers of two (a checkpoint holds their exponents alone).  */
 int fp8q_matrix_scales(const struct fp8q_matrix *matrix, uint64_t shape_out[2],
                        struct fp8q_error *err);
 

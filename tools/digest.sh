@@ -49,6 +49,8 @@ qwen3-vl-moe --max-shard-size 150KB --scales inline --format compressed-tensors
 deepseek-v3-fp8 --requantize
 smolvlm-ragged --unaligned quantize
 smolvlm-ragged --unaligned per-channel
+smolvlm-ragged --scheme MXFP8
+qwen3.5-moe --scheme MXFP8 --format fp8 --max-shard-size 100KB
 LIST
 
 # In parts, the last one first: the bytes of one run.

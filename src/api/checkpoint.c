@@ -182,6 +182,8 @@ static const char *scaling_name(enum fp8q_scaling scaling)
         return "row";
     case FP8Q_SCALING_TENSOR:
         return "tensor";
+    case FP8Q_SCALING_GROUP:
+        return "group";
     case FP8Q_SCALING_NONE:
         break;
     }

@@ -10,11 +10,11 @@
 
 static const char *suffix_of(const struct fp8q_request *r)
 {
-    static const char *const suffixes[] = {"-FP8-BLOCK", "-FP8-Dynamic", "-FP8"};
+    static const char *const suffixes[] = {"-FP8-BLOCK", "-FP8-Dynamic", "-FP8", "-MXFP8"};
 
     if (r->dequantize)
         return "-dequantized";
-    if (r->format == FP8Q_FORMAT_FP8)
+    if (r->format == FP8Q_FORMAT_FP8 && r->scheme != FP8Q_SCHEME_GROUP)
         return "-FP8";
     return suffixes[r->scheme];
 }

@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "checkpoint/weights.h"
+#include "kernel/e8m0.h"
 #include "plan/plan.h"
 
 /* Blocks of one panel, and its columns.  */
@@ -47,7 +48,7 @@ static int check_enums(const struct fp8q_matrix *m, struct fp8q_error *err)
         return fp8q_fail(err, FP8Q_E_ARG, "matrix",
                          "struct fp8q_matrix: dtype %d is neither F32 nor F16 nor BF16",
                          (int)m->dtype);
-    if ((unsigned)m->scheme > FP8Q_SCHEME_TENSOR || (unsigned)m->scale_fmt > FP8Q_SCALE_UE8M0)
+    if ((unsigned)m->scheme > FP8Q_SCHEME_GROUP || (unsigned)m->scale_fmt > FP8Q_SCALE_UE8M0)
         return fp8q_fail(err, FP8Q_E_ARG, "matrix",
                          "struct fp8q_matrix: scheme %d with scale format %d does not exist",
                          (int)m->scheme, (int)m->scale_fmt);
@@ -223,6 +224,28 @@ static int quantize_rows(void *ctx, unsigned worker, uint64_t task, struct fp8q_
     return FP8Q_OK;
 }
 
+/* MXFP8: the exponents become floats, as all scales are here.  */
+static int quantize_groups(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
+{
+    const struct job *job = ctx;
+    uint8_t exponents[PANEL / FP8Q_GROUP];
+    uint64_t row, end;
+    (void)worker;
+
+    for (rows_of(job, task, &row, &end); row < end; row++)
+        for (uint64_t col = 0; col < job->m.cols; col += PANEL) {
+            uint64_t n = fp8q_min_u64(job->m.cols - col, PANEL);
+            float *scales = job->scales + row * job->grid_cols + col / FP8Q_GROUP, value;
+            uint32_t bits = job->kernel->encode_groups[job->from](
+                values_at(job, row, col), exponents, floats_at(job, row, col), (size_t)n);
+            if (!fp8q_amax_value(job->from, bits, &value))
+                return fail_nonfinite(job, row, row + 1, col, n, err);
+            for (uint64_t i = 0; i < fp8q_ceil_div(n, FP8Q_GROUP); i++)
+                scales[i] = fp8q_e8m0_value(exponents[i]);
+        }
+    return FP8Q_OK;
+}
+
 /* One scale in all needs the amax of all first.  */
 static int measure_rows(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
 {
@@ -290,6 +313,8 @@ int fp8q_matrix_quantize(const struct fp8q_matrix *matrix, const void *floats, u
     fp8q_task_fn *task = quantize_rows;
     if (job.m.scheme == FP8Q_SCHEME_BLOCK)
         task = quantize_blocks;
+    if (job.m.scheme == FP8Q_SCHEME_GROUP)
+        task = quantize_groups;
     return fp8q_pool_run(&manner.watch, manner.threads, n_tasks(&job), task, &job, err);
 }
 
@@ -303,6 +328,8 @@ static uint64_t scale_index(const struct job *job, uint64_t row, uint64_t col)
         return row / FP8Q_BLOCK * job->grid_cols + col / FP8Q_BLOCK;
     case FP8Q_SCHEME_CHANNEL:
         return row;
+    case FP8Q_SCHEME_GROUP:
+        return row * job->grid_cols + col / FP8Q_GROUP;
     case FP8Q_SCHEME_TENSOR:
         break;
     }
@@ -336,9 +363,10 @@ static int dequantize_rows(void *ctx, unsigned worker, uint64_t task, struct fp8
     uint64_t row, end;
     (void)worker;
 
+    uint64_t step = job->m.scheme == FP8Q_SCHEME_GROUP ? FP8Q_GROUP : FP8Q_BLOCK;
     for (rows_of(job, task, &row, &end); row < end; row++)
-        for (uint64_t col = 0; col < job->m.cols; col += FP8Q_BLOCK) {
-            size_t n = (size_t)fp8q_min_u64(job->m.cols - col, FP8Q_BLOCK);
+        for (uint64_t col = 0; col < job->m.cols; col += step) {
+            size_t n = (size_t)fp8q_min_u64(job->m.cols - col, step);
             uint64_t index = scale_index(job, row, col);
             const uint8_t *values = values_at(job, row, col);
 

@@ -210,6 +210,13 @@ int fp8q_find_layout(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *wei
     uint64_t rows = said ? ckpt->block_rows : FP8Q_BLOCK;
     uint64_t cols = said ? ckpt->block_cols : FP8Q_BLOCK;
 
+    /* Where the config does not say other blocks, powers of two for 32 columns are MXFP8.  */
+    bool e8m0 = scales->dtype == FP8Q_F8_E8M0 || scales->dtype == FP8Q_U8;
+    l->scaling = FP8Q_SCALING_GROUP;
+    if (e8m0 && scales->ndim > 1 && (!said || (rows == 1 && cols == FP8Q_GROUP)) &&
+        try_blocks(l, &grid, 1, FP8Q_GROUP))
+        return FP8Q_OK;
+
     /* Blocks go first: of a small matrix a grid of 1 x 1 is one block.  A scalar is no grid.  */
     l->scaling = FP8Q_SCALING_BLOCK;
     if ((!one || scales->ndim > 1) && try_blocks(l, &grid, rows, cols))
@@ -226,8 +233,11 @@ int fp8q_find_layout(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *wei
     }
 
     /* MXFP8 is one thing, whatever block size the config gives for other weights.  */
-    bool e8m0 = scales->dtype == FP8Q_F8_E8M0 || scales->dtype == FP8Q_U8;
-    if ((e8m0 && try_blocks(l, &grid, 1, 32)) || (!said && find_other_blocks(l, &grid)))
+    if (e8m0 && try_blocks(l, &grid, 1, FP8Q_GROUP)) {
+        l->scaling = FP8Q_SCALING_GROUP;
+        return FP8Q_OK;
+    }
+    if (!said && find_other_blocks(l, &grid))
         return FP8Q_OK;
     /* Stacked experts that lie the other way round, [E, in, out]: a scale of a row is that of a
      * column here.  */
@@ -242,13 +252,12 @@ const char *fp8q_scaling_text(const struct fp8q_scale_layout *layout, enum fp8q_
     const char *type = weight == FP8Q_F8_E4M3 ? "FP8" : fp8q_dtype_name(weight);
 
     switch (layout->scaling) {
+    case FP8Q_SCALING_GROUP:
+        snprintf(buf, cap, "MXFP8 (one scale for 32 columns of a row)");
+        break;
     case FP8Q_SCALING_BLOCK:
-        if (layout->block_rows == 1 && layout->block_cols == 32)
-            snprintf(buf, cap, "MXFP8 (one scale for 32 columns of a row)");
-        else
-            snprintf(buf, cap, "block %s (one scale for %llux%llu)", type,
-                     (unsigned long long)layout->block_rows,
-                     (unsigned long long)layout->block_cols);
+        snprintf(buf, cap, "block %s (one scale for %llux%llu)", type,
+                 (unsigned long long)layout->block_rows, (unsigned long long)layout->block_cols);
         break;
     case FP8Q_SCALING_ROW:
         snprintf(buf, cap, "per-channel %s (one scale a row)", type);

@@ -32,7 +32,8 @@ enum fp8q_scaling {
     FP8Q_SCALING_NONE,  /* not FP8 */
     FP8Q_SCALING_BLOCK, /* of some rows and columns */
     FP8Q_SCALING_ROW,   /* per row (per channel) */
-    FP8Q_SCALING_TENSOR
+    FP8Q_SCALING_TENSOR,
+    FP8Q_SCALING_GROUP /* MXFP8: of 32 columns of a row, a power of two */
 };
 
 /* How the scales of a weight lie on it.  A stacked weight [E, N, K] is E matrices one below the

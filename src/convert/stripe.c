@@ -272,7 +272,7 @@ static int fail_overflow(const struct pass *p, float amax, float scale, struct f
     return fp8q_fail(
         err, FP8Q_E_UNSUPPORTED, "scale-overflow",
         "tensor \"%s\": the value %g with the power-of-two scale %g would be read back "
-        "as infinity; use --scale-fmt f32, or --ignore leaves the tensor as it is",
+        "as infinity; use F32 scales, or --ignore leaves the tensor as it is",
         fp8q_show(&shown, p->source->name), (double)amax, (double)scale);
 }
 
@@ -392,6 +392,42 @@ static int quantize_rows(struct pass *p, struct fp8q_error *err)
     return FP8Q_OK;
 }
 
+/* One chunk of rows, each in groups of 32.  */
+static int encode_groups(struct pass *p, uint32_t first, uint32_t n, struct fp8q_error *err)
+{
+    struct fp8q_stripe_job *job = p->job;
+    uint64_t grid_cols = fp8q_ceil_div(p->n_cols, FP8Q_GROUP);
+    uint8_t *exponents = (uint8_t *)job->scales + (job->stripe * FP8Q_BLOCK + first) * grid_cols +
+                         p->col / FP8Q_GROUP;
+
+    for (uint32_t r = first; r < first + n; r++, exponents += grid_cols) {
+        float amax;
+        uint32_t bits =
+            job->kernel->encode_groups[p->from]((uint8_t *)p->out + r * p->panel_cols, exponents,
+                                                values_of_row(p, r), (size_t)p->panel_cols);
+
+        if (!fp8q_amax_value(p->from, bits, &amax))
+            return fail_nonfinite(p, err);
+        /* The group of the largest value has the largest scale, so it speaks for all.  */
+        float scale = fp8q_scale(amax, FP8Q_SCALE_UE8M0);
+        if (fp8q_scale_overflows(amax, scale))
+            return fail_overflow(p, amax, scale, err);
+    }
+    return FP8Q_OK;
+}
+
+/* MXFP8: rows lie in the cache from reading them until they are written.  */
+static int quantize_groups(struct pass *p, struct fp8q_error *err)
+{
+    while (next_panel(p))
+        for (uint32_t first = 0, n = 0; next_chunk(p, &first, &n);) {
+            FP8Q_TRY(read_chunk(p, first, n, true, err));
+            FP8Q_TRY(encode_groups(p, first, n, err));
+            FP8Q_TRY(end_chunk(p, first, n, err));
+        }
+    return FP8Q_OK;
+}
+
 int fp8q_stripe_quantize(struct fp8q_stripe_job *job, struct fp8q_error *err)
 {
     struct pass p;
@@ -401,8 +437,18 @@ int fp8q_stripe_quantize(struct fp8q_stripe_job *job, struct fp8q_error *err)
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "too-wide",
                          "tensor \"%s\": error compensation ends at %llu columns",
                          fp8q_show(&shown, p.source->name), (unsigned long long)WIDEST);
-    FP8Q_TRY(job->piece->scheme == FP8Q_SCHEME_BLOCK ? quantize_blocks(&p, err)
-                                                     : quantize_rows(&p, err));
+    int status;
+    switch (job->piece->scheme) {
+    case FP8Q_SCHEME_BLOCK:
+        status = quantize_blocks(&p, err);
+        break;
+    case FP8Q_SCHEME_GROUP:
+        status = quantize_groups(&p, err);
+        break;
+    default:
+        status = quantize_rows(&p, err);
+    }
+    FP8Q_TRY(status);
     pass_close(&p);
     return FP8Q_OK;
 }

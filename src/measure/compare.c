@@ -26,15 +26,16 @@
 
 const char *fp8q_compare_format(unsigned row)
 {
-    if (row <= FP8Q_CMP_FP8_UE8M0)
+    if (row <= FP8Q_CMP_MXFP8)
         return "FP8-E4M3";
     return row <= FP8Q_CMP_INT8_BLOCK ? "INT8" : "INT4";
 }
 
 const char *fp8q_compare_granularity(unsigned row)
 {
-    static const char *const names[] = {"tensor",  "channel", "block",  "block-ue8m0", "tensor",
-                                        "channel", "block",   "tensor", "channel",     "block"};
+    static const char *const names[] = {"tensor", "channel", "block",   "block-ue8m0",
+                                        "mx-32",  "tensor",  "channel", "block",
+                                        "tensor", "channel", "block"};
     return names[row];
 }
 
@@ -56,17 +57,19 @@ double fp8q_compare_sqnr_db(const struct fp8q_compare_sums *sums, unsigned row)
 static void add_bytes(struct fp8q_compare_sums *sums, uint64_t rows, uint64_t cols)
 {
     static const struct fp8q_grid tensor = {0, 0}, channel = {1, 0},
-                                  block = {FP8Q_BLOCK, FP8Q_BLOCK};
+                                  block = {FP8Q_BLOCK, FP8Q_BLOCK}, group = {1, FP8Q_GROUP};
     static const struct fp8q_grid *const grids[FP8Q_CMP_ROWS] = {
-        &tensor, &channel, &block, &block, &tensor, &channel, &block, &tensor, &channel, &block};
+        &tensor,  &channel, &block,  &block,   &group, &tensor,
+        &channel, &block,   &tensor, &channel, &block};
 
     for (unsigned row = 0; row < FP8Q_CMP_ROWS; row++) {
         /* Two INT4 values share a byte; a scale counts with the four bytes of a float in every
-         * row.  */
+         * row but that of MXFP8, whose scales are bytes.  */
+        uint64_t scale_bytes = row == FP8Q_CMP_MXFP8 ? 1 : sizeof(float);
         uint64_t scales[2], row_bytes = row < FP8Q_CMP_INT4_TENSOR ? cols : fp8q_ceil_div(cols, 2);
 
         fp8q_grid_shape(*grids[row], rows, cols, scales);
-        sums->bytes[row] += rows * row_bytes + scales[0] * scales[1] * sizeof(float);
+        sums->bytes[row] += rows * row_bytes + scales[0] * scales[1] * scale_bytes;
     }
 }
 

@@ -114,6 +114,20 @@ static float amax_value(enum fp8q_float from, uint32_t bits)
     return value;
 }
 
+/* MXFP8: the row's own groups.  */
+static void group_errors(struct stripe_run *run, const unsigned char *src, size_t n,
+                         unsigned elem_bytes)
+{
+    enum fp8q_float from = run->stripe->from;
+
+    for (size_t col = 0; col < n; col += FP8Q_GROUP) {
+        const unsigned char *group = src + col * elem_bytes;
+        size_t len = fp8q_min_size(n - col, FP8Q_GROUP);
+        float amax = amax_value(from, run->kernel->amax_bits[from](group, len));
+        fp8_errors(run, FP8Q_CMP_MXFP8, group, len, fp8q_scale(amax, FP8Q_SCALE_UE8M0));
+    }
+}
+
 static void row_errors(struct stripe_run *run, const unsigned char *src, unsigned elem_bytes,
                        float tensor_amax)
 {
@@ -132,6 +146,7 @@ static void row_errors(struct stripe_run *run, const unsigned char *src, unsigne
         span_errors(run, FP8Q_CMP_FP8_BLOCK, src + col * elem_bytes, x + col,
                     fp8q_min_size(n - col, FP8Q_BLOCK),
                     amax_value(from, run->scratch->amax[col / FP8Q_BLOCK]));
+    group_errors(run, src, n, elem_bytes);
 }
 
 void fp8q_compare_stripe(const struct fp8q_kernel *kernel, const struct fp8q_stripe *stripe,

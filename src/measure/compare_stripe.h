@@ -13,6 +13,7 @@ enum fp8q_compare_row {
     FP8Q_CMP_FP8_CHANNEL,
     FP8Q_CMP_FP8_BLOCK,
     FP8Q_CMP_FP8_UE8M0, /* block, power-of-two scales */
+    FP8Q_CMP_MXFP8,     /* 32 columns of a row, power-of-two scales */
     FP8Q_CMP_INT8_TENSOR,
     FP8Q_CMP_INT8_CHANNEL,
     FP8Q_CMP_INT8_BLOCK,

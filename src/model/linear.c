@@ -49,10 +49,15 @@ struct fp8q_act_format fp8q_branch_head_acts(const struct fp8q_branch *b)
 bool fp8q_quantize_acts(const struct fp8q_kernel *kernel, struct fp8q_act_format format, float *x,
                         size_t n, uint8_t *codes)
 {
-    bool blocks = format.acts == FP8Q_ACTS_BLOCK || format.acts == FP8Q_ACTS_BLOCK_POW2;
-    size_t step = blocks ? FP8Q_BLOCK : n;
-    enum fp8q_scale_fmt fmt =
-        format.acts == FP8Q_ACTS_BLOCK_POW2 ? FP8Q_SCALE_UE8M0 : FP8Q_SCALE_F32;
+    static const struct {
+        size_t step; /* 0: all */
+        enum fp8q_scale_fmt fmt;
+    } ways[] = {[FP8Q_ACTS_BLOCK] = {FP8Q_BLOCK, FP8Q_SCALE_F32},
+                [FP8Q_ACTS_BLOCK_POW2] = {FP8Q_BLOCK, FP8Q_SCALE_UE8M0},
+                [FP8Q_ACTS_TOKEN] = {0, FP8Q_SCALE_F32},
+                [FP8Q_ACTS_GROUP] = {FP8Q_GROUP, FP8Q_SCALE_UE8M0},
+                [FP8Q_ACTS_STATIC] = {0, FP8Q_SCALE_F32}};
+    size_t step = ways[format.acts].step ? ways[format.acts].step : n;
 
     for (size_t i = 0; i < n; i += step) {
         size_t m = fp8q_min_size(n - i, step);
@@ -60,7 +65,7 @@ bool fp8q_quantize_acts(const struct fp8q_kernel *kernel, struct fp8q_act_format
         if (!fp8q_amax_value(FP8Q_FLOAT_F32, kernel->amax_bits[FP8Q_FLOAT_F32](x + i, m), &amax))
             return false;
         if (format.acts != FP8Q_ACTS_STATIC)
-            scale = fp8q_scale(amax, fmt);
+            scale = fp8q_scale(amax, ways[format.acts].fmt);
         kernel->encode[FP8Q_FLOAT_F32](codes, x + i, m, scale);
         kernel->decode[FP8Q_FLOAT_F32](x + i, codes, m, scale);
     }

@@ -246,6 +246,7 @@ const char *fp8q_served_name(const struct fp8q_model *m)
         "per token and 128 channels",
         "per token and 128 channels, scales powers of two",
         "per token",
+        "per token and 32 channels, scales powers of two",
         "static scales",
     };
     int found = -1;

@@ -33,6 +33,7 @@ enum fp8q_acts {
     FP8Q_ACTS_BLOCK,      /* per token and 128 channels */
     FP8Q_ACTS_BLOCK_POW2, /* the same with the power of two not below amax/448 */
     FP8Q_ACTS_TOKEN,      /* per token */
+    FP8Q_ACTS_GROUP,      /* MXFP8: per token and 32 channels, powers of two */
     FP8Q_ACTS_STATIC      /* one scale that the checkpoint brings; what is larger saturates */
 };
 

@@ -8,6 +8,7 @@
  * | nothing of activations, or dynamic             | 128x128 block | per token and 128 channels   |
  * | the same with "scale_fmt": "ue8m0"             | 128x128 block | the same, powers of two      |
  * | nothing of activations, or dynamic             | row, tensor   | per token                    |
+ * | nothing of activations, or dynamic             | MXFP8         | per token and 32, powers of 2|
  * | "activation_scheme": "static", dynamic false   | any           | `X.input_scale`, saturating  |
  * | compressed-tensors with input_activations null | any           | left as they are             |
  */
@@ -28,7 +29,7 @@ static const struct fp8q_json *quantization(const struct fp8q_ckpt *ckpt)
 /* The scheme of compressed-tensors whose weights are scaled as @scaling says; NULL: none.  */
 static const struct fp8q_json *scheme_of(const struct fp8q_json *q, enum fp8q_scaling scaling)
 {
-    static const char *const strategies[] = {"", "block", "channel", "tensor"};
+    static const char *const strategies[] = {"", "block", "channel", "tensor", "group"};
     const struct fp8q_json *groups = fp8q_json_get(q, "config_groups");
     for (const struct fp8q_json *g = fp8q_json_first(groups); g; g = fp8q_json_next(g)) {
         const char *strategy = fp8q_json_string(fp8q_json_path(g, "weights.strategy"), "");
@@ -92,7 +93,9 @@ int fp8q_served_acts(const struct fp8q_ckpt *ckpt, const char *name, enum fp8q_s
                      uint8_t *acts_out, float *static_scale_out, struct fp8q_error *err)
 {
     struct fp8q_served served = fp8q_served_read(ckpt, scaling);
-    enum fp8q_acts acts = scaling == FP8Q_SCALING_BLOCK ? FP8Q_ACTS_BLOCK : FP8Q_ACTS_TOKEN;
+    static const enum fp8q_acts dynamic[] = {FP8Q_ACTS_NONE, FP8Q_ACTS_BLOCK, FP8Q_ACTS_TOKEN,
+                                             FP8Q_ACTS_TOKEN, FP8Q_ACTS_GROUP};
+    enum fp8q_acts acts = dynamic[scaling];
     if (scaling == FP8Q_SCALING_NONE || served.none)
         acts = FP8Q_ACTS_NONE;
     else if (served.is_static)

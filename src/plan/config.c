@@ -21,44 +21,56 @@ static void write_list(struct fp8q_jsonw *w, const char *key, char *const *items
     fp8q_jsonw_close(w, ']');
 }
 
-static void write_block_size(struct fp8q_jsonw *w, const char *key)
+static void write_block_size(struct fp8q_jsonw *w, const char *key, unsigned rows, unsigned cols)
 {
     fp8q_jsonw_open(w, key, '[');
-    fp8q_jsonw_uint(w, NULL, FP8Q_BLOCK);
-    fp8q_jsonw_uint(w, NULL, FP8Q_BLOCK);
+    fp8q_jsonw_uint(w, NULL, rows);
+    fp8q_jsonw_uint(w, NULL, cols);
     fp8q_jsonw_close(w, ']');
 }
 
-/* quant_method "fp8".  Both keys of the list: vLLM and SGLang read the one, transformers the other.
+/* quant_method "fp8" or "mxfp8".  Both keys of the list: vLLM and SGLang read the one, transformers the other.
  */
 static void write_fp8(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
 {
-    fp8q_jsonw_string(w, "quant_method", "fp8");
+    bool groups = plan->options.select.scheme == FP8Q_SCHEME_GROUP;
+    fp8q_jsonw_string(w, "quant_method", groups ? "mxfp8" : "fp8");
     fp8q_jsonw_string(w, "fmt", "e4m3");
     fp8q_jsonw_string(w, "activation_scheme", "dynamic");
 
     /* Without this key engines take the weight's scale for one of the whole tensor.  */
     if (plan->options.select.scheme == FP8Q_SCHEME_BLOCK)
-        write_block_size(w, "weight_block_size");
-    if (plan->options.scale_fmt == FP8Q_SCALE_UE8M0)
+        write_block_size(w, "weight_block_size", FP8Q_BLOCK, FP8Q_BLOCK);
+    if (groups)
+        write_block_size(w, "weight_block_size", 1, FP8Q_GROUP);
+    if (groups || plan->options.scale_fmt == FP8Q_SCALE_UE8M0)
         fp8q_jsonw_string(w, "scale_fmt", "ue8m0");
     write_list(w, "modules_to_not_convert", plan->not_converted, plan->n_not_converted);
     write_list(w, "ignored_layers", plan->exclusions, plan->n_exclusions);
 }
 
+/* How compressed-tensors says that numbers are scaled.  */
+struct arguments {
+    const char *strategy;
+    unsigned group_size; /* 0: the strategy has none */
+    bool e8m0;           /* scales are exponents */
+};
+
 /* The arguments of weights and activations; older libraries forbid any further key.  */
-static void write_args(struct fp8q_jsonw *w, const char *key, const char *strategy, bool dynamic)
+static void write_args(struct fp8q_jsonw *w, const char *key, struct arguments args, bool dynamic)
 {
     fp8q_jsonw_open(w, key, '{');
     fp8q_jsonw_uint(w, "num_bits", 8);
     fp8q_jsonw_string(w, "type", "float");
     fp8q_jsonw_bool(w, "symmetric", true);
-    fp8q_jsonw_string(w, "strategy", strategy);
-    if (strcmp(strategy, "block") == 0)
-        write_block_size(w, "block_structure");
-    if (strcmp(strategy, "group") == 0)
-        fp8q_jsonw_uint(w, "group_size", FP8Q_BLOCK);
+    fp8q_jsonw_string(w, "strategy", args.strategy);
+    if (strcmp(args.strategy, "block") == 0)
+        write_block_size(w, "block_structure", FP8Q_BLOCK, FP8Q_BLOCK);
+    if (args.group_size)
+        fp8q_jsonw_uint(w, "group_size", args.group_size);
     fp8q_jsonw_bool(w, "dynamic", dynamic);
+    if (args.e8m0) /* by this type engines know MXFP8 */
+        fp8q_jsonw_string(w, "scale_dtype", "torch.uint8");
     fp8q_jsonw_close(w, '}');
 }
 
@@ -73,8 +85,14 @@ static void open_group(struct fp8q_jsonw *w, unsigned number)
 static void close_group(struct fp8q_jsonw *w, enum fp8q_scheme scheme)
 {
     /* By scheme; inputs are scaled while serving, for each token or for 128 channels of it.  */
-    static const char *const weights[] = {"block", "channel", "tensor"};
-    static const char *const inputs[] = {"group", "token", "token"};
+    static const struct arguments weights[] = {{"block", 0, false},
+                                               {"channel", 0, false},
+                                               {"tensor", 0, false},
+                                               {"group", FP8Q_GROUP, true}};
+    static const struct arguments inputs[] = {{"group", FP8Q_BLOCK, false},
+                                              {"token", 0, false},
+                                              {"token", 0, false},
+                                              {"group", FP8Q_GROUP, true}};
     fp8q_jsonw_close(w, ']');
     write_args(w, "weights", weights[scheme], false);
     write_args(w, "input_activations", inputs[scheme], true);
@@ -167,7 +185,8 @@ static void write_compressed_tensors(struct fp8q_jsonw *w, const struct fp8q_pla
     }
 
     fp8q_jsonw_string(w, "quant_method", "compressed-tensors");
-    fp8q_jsonw_string(w, "format", "float-quantized");
+    fp8q_jsonw_string(w, "format",
+                      main == FP8Q_SCHEME_GROUP ? "mxfp8-quantized" : "float-quantized");
     fp8q_jsonw_string(w, "quantization_status", "compressed");
 
     fp8q_jsonw_open(w, "config_groups", '{');

@@ -39,6 +39,11 @@ static int check_options(const struct fp8q_plan *plan, struct fp8q_warnings *war
                          "per-channel scales cannot be said in the fp8 format: use --format "
                          "compressed-tensors");
 
+    if (o->select.scheme == FP8Q_SCHEME_GROUP && o->select.unaligned != FP8Q_UNALIGNED_KEEP)
+        return fp8q_fail(
+            err, FP8Q_E_ARG, "scheme-unaligned",
+            "--unaligned says what becomes of sizes that blocks of 128x128 do not fit; "
+            "--scheme MXFP8 takes all whose columns are a multiple of 32");
     if (o->max_shard_size && !plan->ckpt->is_dir)
         return fp8q_fail(err, FP8Q_E_ARG, "max-shard-size",
                          "--max-shard-size: the source is one file, and so is its output");
@@ -49,6 +54,11 @@ static int check_options(const struct fp8q_plan *plan, struct fp8q_warnings *war
         return FP8Q_OK;
     FP8Q_TRY(check_policy(plan, err));
 
+    if (o->select.scheme == FP8Q_SCHEME_GROUP && o->format == FP8Q_FORMAT_FP8)
+        return fp8q_warn(warnings, err, "scheme-format-name",
+                         "MXFP8 scales in the fp8 format (quant_method mxfp8) are called "
+                         "weight_scale_inv, as SGLang reads them; vLLM and transformers read "
+                         "--format compressed-tensors");
     if (o->select.scheme == FP8Q_SCHEME_TENSOR && o->format == FP8Q_FORMAT_FP8)
         return fp8q_warn(
             warnings, err, "scheme-format-name",

@@ -240,10 +240,12 @@ static void number_pieces(struct fp8q_plan *plan)
         if (s->n_pieces++ == 0)
             s->first_piece = i;
 
-        /* Scales of a shard lie one after another in memory until they are written.  */
+        /* Scales of a shard lie one after another in memory until they are written, each where an
+         * F32 may stand.  */
         if (p->scale != SIZE_MAX) {
+            uint64_t bytes = plan->tensors[p->scale].end - plan->tensors[p->scale].begin;
             p->scale_offset = s->scale_bytes;
-            s->scale_bytes += plan->tensors[p->scale].end - plan->tensors[p->scale].begin;
+            s->scale_bytes += fp8q_ceil_div(bytes, sizeof(float)) * sizeof(float);
         }
     }
 

@@ -132,6 +132,7 @@ static const char *find_adapter(const struct fp8q_ckpt *ckpt)
 /* What would help, by what was found.  */
 static void add_advice(const struct fp8q_plan *plan, struct fp8q_text *text)
 {
+    bool groups = plan->options.select.scheme == FP8Q_SCHEME_GROUP;
     bool unaligned = plan->by_reason[FP8Q_WHY_RAGGED].tensors > 0;
     const char *adapter = find_adapter(plan->ckpt);
     struct fp8q_shown shown;
@@ -141,11 +142,13 @@ static void add_advice(const struct fp8q_plan *plan, struct fp8q_text *text)
                          " The checkpoint holds adapters that are not merged (\"%s\" beside a "
                          "base_layer): merge them first.",
                          fp8q_show(&shown, adapter));
-    if (unaligned)
+    if (unaligned && groups)
+        fp8q_text_puts(text, " Groups need columns that are a multiple of 32.");
+    else if (unaligned)
         fp8q_text_puts(text,
                        " Unaligned sizes are no multiples of 128: --unaligned per-channel makes "
                        "a checkpoint that can be served, --unaligned quantize one for a custom "
-                       "runtime.");
+                       "runtime, --scheme MXFP8 needs multiples of 32 only.");
     if (plan->by_reason[FP8Q_WHY_EXPERTS_UNSUPPORTED].tensors)
         fp8q_text_puts(text, " Stacked experts of this architecture have no FP8 layout that "
                              "engines read.");
@@ -183,10 +186,13 @@ static int refuse_nothing(const struct fp8q_plan *plan, struct fp8q_error *err)
     return status;
 }
 
-static bool in_blocks(const void *plan, size_t tensor)
+static bool in_blocks(const void *plan, size_t tensor, struct fp8q_grid *grid_out)
 {
     const struct fp8q_decision *d = &((const struct fp8q_plan *)plan)->selection.decisions[tensor];
-    return d->quantize && d->scheme == FP8Q_SCHEME_BLOCK;
+
+    /* Scales per row or tensor are cut with it, or shared: they stop nothing.  */
+    *grid_out = fp8q_scheme_grid(d->scheme);
+    return d->quantize && (d->scheme == FP8Q_SCHEME_BLOCK || d->scheme == FP8Q_SCHEME_GROUP);
 }
 
 struct fp8q_tp fp8q_plan_tp(const struct fp8q_plan *plan)
@@ -207,9 +213,11 @@ static int refuse_tp(const struct fp8q_plan *plan, struct fp8q_error *err)
 
     return fp8q_fail(
         err, FP8Q_E_MISMATCH, "tp",
-        "--tp %u: a partition of \"%s\" is no multiple of 128; the largest power of two "
+        "--tp %u: a partition of \"%s\" is no multiple of %u; the largest power of two "
         "that fits is %u",
-        plan->options.tp, fp8q_show(&shown, name), plan->largest_tp);
+        plan->options.tp, fp8q_show(&shown, name),
+        plan->options.select.scheme == FP8Q_SCHEME_GROUP ? FP8Q_GROUP : FP8Q_BLOCK,
+        plan->largest_tp);
 }
 
 /* ---- names of shards -------------------------------------------------------------------------- */

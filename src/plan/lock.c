@@ -17,7 +17,8 @@
 
 static const char *const scheme_names[] = {[FP8Q_SCHEME_BLOCK] = "FP8_BLOCK",
                                            [FP8Q_SCHEME_CHANNEL] = "FP8_DYNAMIC",
-                                           [FP8Q_SCHEME_TENSOR] = "FP8"};
+                                           [FP8Q_SCHEME_TENSOR] = "FP8",
+                                           [FP8Q_SCHEME_GROUP] = "MXFP8"};
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
@@ -139,7 +140,7 @@ static int bad_entry(const char *path, const char *name, const char *expected,
 
 static int parse_tensors(struct lock *lock, const char *path, struct fp8q_error *err)
 {
-    static const char of_scheme[] = "FP8_BLOCK, FP8_DYNAMIC or FP8";
+    static const char of_scheme[] = "FP8_BLOCK, FP8_DYNAMIC, FP8 or MXFP8";
     const struct fp8q_json *tensors = fp8q_json_get(lock->json, "tensors");
     const char *scheme = fp8q_json_string(fp8q_json_get(lock->json, "scheme"), "");
     if (!is_scheme(scheme))
@@ -253,7 +254,8 @@ static int check_scheme(struct fp8q_lock_result *r, const struct fp8q_ckpt *ckpt
     static const char *const names[] = {[FP8Q_SCALING_NONE] = "no FP8 scheme",
                                         [FP8Q_SCALING_BLOCK] = "FP8_BLOCK",
                                         [FP8Q_SCALING_ROW] = "FP8_DYNAMIC",
-                                        [FP8Q_SCALING_TENSOR] = "FP8"};
+                                        [FP8Q_SCALING_TENSOR] = "FP8",
+                                        [FP8Q_SCALING_GROUP] = "MXFP8"};
     const char *found = names[FP8Q_SCALING_NONE];
     struct fp8q_weights w;
     struct fp8q_error why = {0};

@@ -105,6 +105,9 @@ static int add_quantized(struct builder *b, size_t source, const char *name, uin
     enum fp8q_scheme scheme = plan->selection.decisions[source].scheme;
     uint64_t n_cols = shape[ndim - 1], grid[2];
 
+    /* E8M0 as U8: what engines declare, since not all of their containers know the type.  */
+    enum fp8q_dtype scale_type = scheme == FP8Q_SCHEME_GROUP ? FP8Q_U8 : FP8Q_F32;
+
     fp8q_grid_shape(fp8q_scheme_grid(scheme), n_rows, n_cols, grid);
 
     struct fp8q_out_tensor codes = {.name = name,
@@ -117,9 +120,9 @@ static int add_quantized(struct builder *b, size_t source, const char *name, uin
                                     .source = source};
     struct fp8q_out_tensor scale = {.name = fp8q_plan_scale_name(plan, name),
                                     .shard = shard,
-                                    .dtype = FP8Q_F32,
+                                    .dtype = scale_type,
                                     .kind = FP8Q_OUT_SCALE,
-                                    .end = grid[0] * grid[1] * sizeof(float),
+                                    .end = grid[0] * grid[1] * (fp8q_dtype_bits(scale_type) / 8),
                                     .source = source};
     scale.shape = scale_shape(b, scheme, ndim, shape, grid, &scale.ndim);
     if (!codes.shape || !scale.shape || !scale.name)

@@ -74,6 +74,8 @@ struct fp8q_grid fp8q_scheme_grid(enum fp8q_scheme scheme)
         return (struct fp8q_grid){1, 0};
     case FP8Q_SCHEME_TENSOR:
         return (struct fp8q_grid){0, 0};
+    case FP8Q_SCHEME_GROUP:
+        return (struct fp8q_grid){1, FP8Q_GROUP};
     default:
         return (struct fp8q_grid){FP8Q_BLOCK, FP8Q_BLOCK};
     }
@@ -124,8 +126,8 @@ uint64_t fp8q_plan_widest_row(const struct fp8q_plan *plan)
 const char *fp8q_plan_scale_name(struct fp8q_plan *plan, const char *weight)
 {
     /* Per-tensor scales are "weight_scale" in both dialects; vLLM and SGLang read no other name. */
-    bool inv =
-        plan->options.format == FP8Q_FORMAT_FP8 && plan->options.select.scheme == FP8Q_SCHEME_BLOCK;
+    bool inv = plan->options.format == FP8Q_FORMAT_FP8 &&
+               plan->options.select.scheme != FP8Q_SCHEME_TENSOR;
     const char *ending = inv ? FP8Q_SCALE_INV_ENDING : FP8Q_SCALE_ENDING;
     size_t len = strlen(weight);
     char *name = fp8q_plan_alloc(plan, len + strlen(ending) + 1, 1);
@@ -143,8 +145,8 @@ enum fp8q_format fp8q_format_of(enum fp8q_format format, enum fp8q_scheme scheme
     if (format != FP8Q_FORMAT_AUTO)
         return format;
 
-    /* Scales per row exist in one checkpoint format only, and one scale per tensor is read under
-     * one name by all engines only there.  */
+    /* Scales per row exist in one checkpoint format only, and one scale per tensor or per group is
+     * read under one name by most engines only there.  */
     bool by_block = scheme == FP8Q_SCHEME_BLOCK && how != FP8Q_UNALIGNED_CHANNEL;
     return by_block ? FP8Q_FORMAT_FP8 : FP8Q_FORMAT_COMPRESSED_TENSORS;
 }

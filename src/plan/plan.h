@@ -47,7 +47,7 @@ struct fp8q_out_shard {
     uint32_t header_crc32;
     size_t first_tensor, n_tensors; /* in plan->tensors */
     size_t first_piece, n_pieces;   /* in plan->pieces */
-    uint64_t scale_bytes; /* F32 scales made by its pieces, kept in memory while it is written */
+    uint64_t scale_bytes; /* scales made by its pieces, kept in memory while it is written */
 };
 
 /* One matrix: rows [first_row, first_row + n_rows) of a source tensor seen as [.., n_cols].  A kept

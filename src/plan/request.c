@@ -18,7 +18,7 @@
 static const char *const formats[] = {"auto", "fp8", "compressed-tensors", NULL};
 static const char *const scales[] = {"sidecar", "inline", NULL};
 static const char *const scale_fmts[] = {"f32", "ue8m0", NULL};
-static const char *const schemes[] = {"FP8_BLOCK", "FP8_DYNAMIC", "FP8", NULL};
+static const char *const schemes[] = {"FP8_BLOCK", "FP8_DYNAMIC", "FP8", "MXFP8", NULL};
 static const char *const unaligned[] = {"keep", "quantize", "per-channel", NULL};
 
 _Static_assert(sizeof(enum fp8q_format) == sizeof(unsigned) &&
@@ -36,7 +36,8 @@ const struct fp8q_request_member fp8q_request_members[] = {
     {"format", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(format), 0, formats,
      "format", NULL, "NAME", "fp8 or compressed-tensors (default: fp8, where it can say the scheme)"},
     {"scheme", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(scheme), 0, schemes,
-     "scheme", NULL, "NAME", "FP8_BLOCK (default), FP8_DYNAMIC (per channel), FP8 (per tensor)"},
+     "scheme", NULL, "NAME", "FP8_BLOCK (default), FP8_DYNAMIC (per channel), FP8 (per tensor),\n"
+     "MXFP8 (32 columns of a row)"},
     {"scales", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(scales), 0, scales,
      "scales", NULL, "WHERE", "sidecar (default) or inline"},
     {"scale_fmt", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(scale_fmt), 0, scale_fmts,

@@ -53,11 +53,13 @@ static bool has_values(const struct context *c, const struct fp8q_tensor *t)
     return fp8q_float_of(t->dtype, &from) || (is_fp8 && c->options->requantize);
 }
 
-/* Whether the shape lets blocks serve it: the last two sizes and all logical parts multiples of
- * 128.  */
+/* Whether the shape lets the scheme serve it.  Blocks: the last two sizes and all logical parts
+ * multiples of 128.  Groups lie within a row, and engines take none that is short.  */
 static bool is_aligned(const struct context *c, const struct fp8q_tensor *t,
                        const struct fp8q_decision *d)
 {
+    if (d->scheme == FP8Q_SCHEME_GROUP)
+        return t->shape[t->ndim - 1] % FP8Q_GROUP == 0;
     if (t->ndim == 3)
         return fp8q_stack_aligned(c->selection->family.experts, t->name, t->shape);
     if (t->shape[0] % FP8Q_BLOCK || t->shape[1] % FP8Q_BLOCK)
@@ -78,10 +80,10 @@ static void decide_shape(const struct context *c, const struct fp8q_tensor *t,
 
     if (t->n_elems == 0) {
         leave(d, FP8Q_WHY_SMALL); /* nothing to scale by, and no engine has such a matrix */
-    } else if (d->scheme != FP8Q_SCHEME_BLOCK) {
-        if (stays_stacked)
-            leave(d, FP8Q_WHY_EXPERTS_UNSUPPORTED);
-    } else if (!is_aligned(c, t, d)) {
+    } else if (d->scheme != FP8Q_SCHEME_BLOCK && stays_stacked) {
+        leave(d, FP8Q_WHY_EXPERTS_UNSUPPORTED);
+    } else if ((d->scheme == FP8Q_SCHEME_BLOCK || d->scheme == FP8Q_SCHEME_GROUP) &&
+               !is_aligned(c, t, d)) {
         if (c->options->unaligned == FP8Q_UNALIGNED_KEEP || stays_stacked)
             leave(d, FP8Q_WHY_RAGGED);
         else if (c->options->unaligned == FP8Q_UNALIGNED_CHANNEL)

@@ -124,13 +124,13 @@ static bool same_lists(const struct fp8q_json *a, const struct fp8q_json *b)
     return !x && !y;
 }
 
-static bool is_128(const struct fp8q_json *list)
+static bool is_size(const struct fp8q_json *list, uint64_t rows, uint64_t cols)
 {
     uint64_t a = 0, b = 0;
     const struct fp8q_json *first = fp8q_json_first(list);
 
     return fp8q_json_count(list) == 2 && fp8q_json_uint(first, &a) &&
-           fp8q_json_uint(fp8q_json_next(first), &b) && a == FP8Q_BLOCK && b == FP8Q_BLOCK;
+           fp8q_json_uint(fp8q_json_next(first), &b) && a == rows && b == cols;
 }
 
 static bool has_block_scales(const struct fp8q_ckpt *ckpt)
@@ -179,7 +179,8 @@ static void check_static(const struct fp8q_ckpt *ckpt, struct fp8q_findings *f)
     }
 }
 
-static void check_fp8(const struct fp8q_report *report, const struct fp8q_json *q,
+/* @groups: MXFP8, whose block size is fixed.  */
+static void check_fp8(const struct fp8q_report *report, const struct fp8q_json *q, bool groups,
                       struct fp8q_findings *f)
 {
     struct fp8q_shown shown;
@@ -199,8 +200,11 @@ static void check_fp8(const struct fp8q_report *report, const struct fp8q_json *
                           fp8q_show(&shown, fmt));
 
     /* Without block scales there is no block size to state.  */
-    if (has_block_scales(report->ckpt) && !is_128(fp8q_json_get(q, "weight_block_size")))
+    const struct fp8q_json *size = fp8q_json_get(q, "weight_block_size");
+    if (!groups && has_block_scales(report->ckpt) && !is_size(size, FP8Q_BLOCK, FP8Q_BLOCK))
         fp8q_findings_add(f, 0, place, "weight_block_size is not [128, 128]");
+    if (groups && size && !is_size(size, 1, FP8Q_GROUP))
+        fp8q_findings_add(f, 0, place, "weight_block_size is not [1, 32]");
 
     /* fp8q writes the list under both keys, for engines that read only one of them; other tools
      * need not.  */
@@ -221,8 +225,8 @@ static const struct fp8q_json *check_object(const struct fp8q_report *report,
         fp8q_findings_add(f, 0, FP8Q_CONFIG_NAME, "there is no quantization_config");
     } else if (!method) {
         fp8q_findings_add(f, 0, place, "there is no quant_method");
-    } else if (strcmp(method, "fp8") == 0) {
-        check_fp8(report, q, f);
+    } else if (strcmp(method, "fp8") == 0 || strcmp(method, "mxfp8") == 0) {
+        check_fp8(report, q, *method == 'm', f);
 
         /* Other tools write one of the two keys, or neither.  */
         const struct fp8q_json *list = fp8q_json_get(q, "ignored_layers");
@@ -234,7 +238,8 @@ static const struct fp8q_json *check_object(const struct fp8q_report *report,
     } else {
         fp8q_findings_add(
             f, 0, place,
-            "quant_method: expected \"fp8\" or \"compressed-tensors\", found \"%.60s\"",
+            "quant_method: expected \"fp8\", \"mxfp8\" or \"compressed-tensors\", found "
+            "\"%.60s\"",
             fp8q_show(&shown, method));
     }
 
@@ -280,7 +285,7 @@ int fp8q_verify_config(struct fp8q_report *report, struct fp8q_error *err)
 {
     struct fp8q_findings f = {.id = "quantization-config",
                               .status = FP8Q_CHECK_FAIL,
-                              .limit = "quant_method fp8 or compressed-tensors, complete",
+                              .limit = "quant_method fp8, mxfp8 or compressed-tensors, complete",
                               .n_looked_at = 1};
 
     if (!report->ckpt->is_dir)

@@ -19,12 +19,14 @@
 #include "base/crc.h"
 #include "base/io.h"
 #include "base/mem.h"
+#include "kernel/e8m0.h"
 #include "verify/internal.h"
 
 enum {
     MOST_BLOCKS = 1024, /* of a panel */
     MOST_COLS = MOST_BLOCKS * FP8Q_BLOCK,
-    CHUNK = 256 << 10, /* bytes of the source */
+    MOST_GROUPS = MOST_COLS / FP8Q_GROUP, /* of a row of MXFP8 in a panel */
+    CHUNK = 256 << 10,                    /* bytes of the source */
 };
 
 struct panel {
@@ -133,7 +135,8 @@ static void check_scale(const struct fp8q_compare_job *job, const struct panel *
         return;
     }
 
-    float scale = fp8q_scale(amax, c->plan->options.scale_fmt);
+    bool groups = job->piece->scheme == FP8Q_SCHEME_GROUP;
+    float scale = fp8q_scale(amax, groups ? FP8Q_SCALE_UE8M0 : c->plan->options.scale_fmt);
     /* As bits: a difference in the last place is one.  */
     if (memcmp(&scale, &stored, sizeof(scale)) != 0)
         note(job, &c->scales, c->plan->tensors[job->piece->scale].name,
@@ -203,6 +206,30 @@ static void derive_values(const struct fp8q_compare_job *job, const struct panel
     }
 }
 
+/* The same for MXFP8, whose scales come with the FP8 values; false if one differs.  */
+static bool derive_groups(const struct fp8q_compare_job *job, const struct panel *v,
+                          const struct rows *rows)
+{
+    const struct fp8q_weights *output = &job->worker->output;
+    const struct fp8q_kernel *k = job->all->options->kernel;
+    size_t n = (size_t)fp8q_ceil_div(v->n_cols, FP8Q_GROUP);
+    uint8_t exponents[MOST_GROUPS];
+
+    for (uint32_t r = 0; r < rows->n; r++) {
+        size_t at = (size_t)(r * v->n_cols);
+        uint32_t bits = k->encode_groups[v->from](
+            v->again + at, exponents, rows->values + at * v->value_size, (size_t)v->n_cols);
+        float amax;
+        if (!fp8q_amax_value(v->from, bits, &amax))
+            return false;
+        for (size_t i = 0; i < n; i++)
+            if (fp8q_e8m0_value(exponents[i]) !=
+                fp8q_weights_scale(output, rows->row + r, v->col + i * FP8Q_GROUP))
+                return false;
+    }
+    return true;
+}
+
 /* Whether a chunk holds what the source gives.  Then it keeps the bound too: rounding to the
  * nearest does (docs/reference/numerics.md), and only the noise is left to be summed up.  */
 static bool is_derived(const struct fp8q_compare_job *job, struct panel *v, const struct rows *rows)
@@ -210,7 +237,10 @@ static bool is_derived(const struct fp8q_compare_job *job, struct panel *v, cons
     const struct fp8q_weights *output = &job->worker->output;
     const struct fp8q_kernel *k = job->all->options->kernel;
 
-    derive_values(job, v, rows);
+    if (job->piece->scheme != FP8Q_SCHEME_GROUP)
+        derive_values(job, v, rows);
+    else if (!derive_groups(job, v, rows))
+        return false;
     if (memcmp(v->again, rows->codes, (size_t)(rows->n * v->n_cols)) != 0)
         return false;
 
@@ -252,6 +282,20 @@ static void raise_tensor_amax(const struct fp8q_compare_job *job, const struct p
     found->scale = fp8q_weights_scale(&job->worker->output, 0, 0);
 }
 
+/* Of MXFP8 that is not what the source gives: which scales are not.  */
+static void check_group_scales(const struct fp8q_compare_job *job, struct panel *v,
+                               const struct rows *rows)
+{
+    const struct fp8q_kernel *k = job->all->options->kernel;
+
+    for (uint32_t r = 0; r < rows->n; r++)
+        for (uint64_t col = 0; col < v->n_cols; col += FP8Q_GROUP) {
+            const char *group = rows->values + (r * v->n_cols + col) * v->value_size;
+            size_t n = (size_t)fp8q_min_u64(v->n_cols - col, FP8Q_GROUP);
+            check_scale(job, v, rows->row + r, v->col + col, k->amax_bits[v->from](group, n));
+        }
+}
+
 static void check_rows(const struct fp8q_compare_job *job, struct panel *v, const struct rows *rows)
 {
     struct fp8q_comparison *c = job->all;
@@ -268,6 +312,8 @@ static void check_rows(const struct fp8q_compare_job *job, struct panel *v, cons
     /* The quick way: of a chunk that is equal no single element need be judged.  */
     if (c->same_rules && !gptq && is_derived(job, v, rows))
         return;
+    if (c->same_rules && job->piece->scheme == FP8Q_SCHEME_GROUP)
+        check_group_scales(job, v, rows);
 
     for (uint32_t r = 0; r < rows->n; r++)
         for (uint64_t col = 0, n; col < v->n_cols; col += n) {

@@ -30,6 +30,7 @@ struct item {
     uint64_t first_task, n_tasks, bytes_per_task;
     bool stripes;       /* 128 rows a task, as the comparison with a source reads them */
     bool judged;        /* ... which are blocks, of which the largest code is known */
+    bool grouped;       /* ... or groups of a row (MXFP8), of which it is known too */
     bool scaled_whole;  /* by one scale, which is ... */
     float tensor_scale; /* ... this */
     uint64_t n_cols;
@@ -68,17 +69,21 @@ struct fp8q_payload {
 static void check_scale_values(struct fp8q_payload *p, const struct fp8q_tensor *of,
                                const float *values, uint64_t n, uint64_t rank)
 {
+    /* E8M0 begins a power of two below; other tools have it over groups of zeros.  */
+    bool e8m0 = of->dtype == FP8Q_U8 || of->dtype == FP8Q_F8_E8M0;
+    float least = e8m0 ? FP8Q_MIN_SCALE / 2 : FP8Q_MIN_SCALE;
+
     for (uint64_t i = 0; i < n; i++) {
         uint32_t bits;
         memcpy(&bits, &values[i], sizeof(bits));
 
         /* The comparison refuses NaN, zero and what is negative; what is left is infinity.  */
-        if (!(values[i] >= FP8Q_MIN_SCALE) || bits >= 0x7F800000)
+        if (!(values[i] >= least) || bits >= 0x7F800000)
             fp8q_findings_add(&p->scales, rank, of->name, "scale %llu is %g", (unsigned long long)i,
                               (double)values[i]);
 
         /* A power of two has no bits in its fraction.  */
-        if (p->ue8m0 && bits & 0x7FFFFF)
+        if (p->ue8m0 && !e8m0 && bits & 0x7FFFFF)
             fp8q_findings_add(&p->pow2, rank, of->name, "scale %llu is %.9g", (unsigned long long)i,
                               (double)values[i]);
     }
@@ -121,29 +126,57 @@ static int check_broken_scales(struct fp8q_payload *p, const struct fp8q_tensor 
 /* ---- FP8 values ------------------------------------------------------------------------------ */
 
 /* Smallest code that the largest weight of a block can have under the scale rule: amax / (amax/448)
- * rounds to 448.  A power of two is less than twice amax/448, so the quotient is above 224.  */
-static unsigned least_max(const struct fp8q_payload *p)
+ * rounds to 448.  A power of two is less than twice amax/448, so the quotient is above 224.  A block
+ * of zeros has the scale 1; the floor 2^-126 stands for anything smaller.  */
+static bool max_fits(bool pow2, unsigned max, float scale)
 {
-    return p->ue8m0 ? 0x76 : 0x7E;
+    return max >= (pow2 ? 0x76U : 0x7EU) || (max == 0 && scale == 1.0f) || scale == FP8Q_MIN_SCALE;
 }
 
-/* A block of zeros has the scale 1; the floor 2^-126 stands for anything smaller.  */
-static bool max_fits(const struct fp8q_payload *p, unsigned max, float scale)
+/* A worker takes the tasks of a tensor in a row, so its scales are seldom opened again.  */
+static int open_scales(struct fp8q_payload *p, struct worker *w, const struct item *item,
+                       struct fp8q_error *err)
 {
-    return max >= least_max(p) || (max == 0 && scale == 1.0f) || scale == FP8Q_MIN_SCALE;
+    if (w->of == item)
+        return FP8Q_OK;
+
+    fp8q_weights_reset(&w->weights);
+    w->of = NULL;
+    FP8Q_TRY(fp8q_weights_open(p->report->ckpt, item->tensor->name, &w->weights, err));
+    w->of = item;
+    return FP8Q_OK;
+}
+
+/* Judges the groups of some rows from @row on.  */
+static int check_groups(struct fp8q_payload *p, struct worker *w, const struct item *item,
+                        uint64_t row, const uint8_t *codes, size_t n, struct fp8q_error *err)
+{
+    FP8Q_TRY(open_scales(p, w, item, err));
+
+    for (size_t at = 0, len; at < n; at += len) {
+        uint64_t r = row + at / item->n_cols, col = at % item->n_cols;
+        len = (size_t)fp8q_min_u64(item->n_cols - col, FP8Q_GROUP);
+        float scale = fp8q_weights_scale(&w->weights, r, col);
+        unsigned max;
+        (void)p->options->kernel->scan_codes(codes + at, len, &max);
+        /* NaN was found already.  */
+        if (max == 0x7F || max_fits(true, max, scale))
+            continue;
+
+        pthread_mutex_lock(&p->lock);
+        fp8q_findings_add(&p->block_max, w->task, item->tensor->name,
+                          "group at [%llu, %llu] with scale %g: largest FP8 value 0x%02X",
+                          (unsigned long long)r, (unsigned long long)col, (double)scale, max);
+        pthread_mutex_unlock(&p->lock);
+    }
+    return FP8Q_OK;
 }
 
 /* Judges the blocks of a stripe whose rows were all seen.  */
 static int check_blocks(struct fp8q_payload *p, struct worker *w, const struct item *item,
                         uint64_t row, struct fp8q_error *err)
 {
-    /* A worker takes the tasks of a tensor in a row, so its scales are seldom opened again.  */
-    if (w->of != item) {
-        fp8q_weights_reset(&w->weights);
-        w->of = NULL;
-        FP8Q_TRY(fp8q_weights_open(p->report->ckpt, item->tensor->name, &w->weights, err));
-        w->of = item;
-    }
+    FP8Q_TRY(open_scales(p, w, item, err));
 
     for (uint64_t col = 0; col < item->n_cols; col += FP8Q_BLOCK) {
         size_t n = (size_t)fp8q_min_u64(item->n_cols - col, FP8Q_BLOCK);
@@ -152,7 +185,7 @@ static int check_blocks(struct fp8q_payload *p, struct worker *w, const struct i
          * shows here too.  */
         unsigned max;
         (void)p->options->kernel->scan_codes(w->column_max + col, n, &max);
-        if (max != 0x7F && max_fits(p, max, scale))
+        if (max != 0x7F && max_fits(p->ue8m0, max, scale))
             continue;
 
         pthread_mutex_lock(&p->lock);
@@ -234,6 +267,8 @@ static int look(struct fp8q_payload *p, struct worker *w, const struct item *ite
         raise_column_max(w->column_max, bytes, n, (size_t)item->n_cols);
     else if (item->tensor->dtype == FP8Q_F8_E4M3)
         check_nan(p, item, task, start + at, bytes, n);
+    if (item->grouped)
+        FP8Q_TRY(check_groups(p, w, item, (start + at) / item->n_cols, bytes, n, err));
 
     if (w->seen < task_bytes(item, task))
         return FP8Q_OK;
@@ -351,11 +386,12 @@ static int open_fp8(struct fp8q_payload *p, struct item *item, uint64_t rank,
 
     /* Others round their scales to BF16, so the largest code says nothing about theirs; and GPTQ
      * may round it down.  */
+    bool ours = item->stripes && p->report->ours && p->plain_rounding;
+    item->judged = ours && w.scaling == FP8Q_SCALING_BLOCK;
+    item->grouped = ours && w.scaling == FP8Q_SCALING_GROUP;
     item->scaled_whole = w.scaling == FP8Q_SCALING_TENSOR;
     if (item->scaled_whole)
         item->tensor_scale = w.scales[0];
-    item->judged =
-        item->stripes && p->report->ours && p->plain_rounding && w.scaling == FP8Q_SCALING_BLOCK;
 
     fp8q_weights_reset(&w);
     return FP8Q_OK;
@@ -377,7 +413,7 @@ static int open_items(struct fp8q_payload *p, struct fp8q_error *err)
             p->nan_codes.n_looked_at += t->n_elems;
             FP8Q_TRY(open_fp8(p, item, i, err));
         }
-        p->block_max.n_looked_at += item->judged;
+        p->block_max.n_looked_at += item->judged || item->grouped;
 
         /* Only now: how many rows a task takes was decided by open_fp8().  */
         item->first_task = p->n_tasks;

@@ -407,7 +407,7 @@ static void count_looked_at(struct fp8q_comparison *c)
         c->codes.n_looked_at += derived ? n : 0;
         c->bound.n_looked_at += c->gptq[i] ? 0 : n;
         c->block_bound.n_looked_at += derived ? 0 : n;
-        c->scales.n_looked_at += (s->end - s->begin) / sizeof(float);
+        c->scales.n_looked_at += (s->end - s->begin) / (fp8q_dtype_bits(s->dtype) / 8);
     }
 }
 

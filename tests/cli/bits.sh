@@ -2,7 +2,7 @@
 # expectation, for every compiler, build type and machine.
 make_checkpoint tiny tiny
 hash() { (cd "$1" && cat config.json model*.safetensors* | sha256sum | cut -c1-16); }
-for options in "" "--scale-fmt ue8m0" "--scheme FP8_DYNAMIC" "--scheme FP8" "--scales inline" "--max-shard-size 500kB"; do
+for options in "" "--scale-fmt ue8m0" "--scheme FP8_DYNAMIC" "--scheme FP8" "--scheme MXFP8" "--scales inline" "--max-shard-size 500kB"; do
     hashes=
     for kernel in scalar avx2 avx512 neon; do
         fp8q quantize tiny out --kernel $kernel -q --dry-run 2>/dev/null || continue

@@ -6,11 +6,12 @@ tensor:   the same for the whole matrix, scales [1]
 codes:    nearest E4M3 to w / s, ties to even, clamped to +-448
 zeros:    a block of zeros has scale 1, and zeros keep their sign
 floor:    no scale is below 2^-126
+group:    the same for 32 columns of a row (MXFP8), s as for ue8m0, stored as its exponent + 127 in U8
 ue8m0:    s becomes the smallest power of two that is not below it
 """
 import torch
 
-BLOCK = 128
+BLOCK, GROUP = 128, 32
 F32, F8 = torch.float32, torch.float8_e4m3fn
 FLOOR = torch.tensor(2.0 ** -126)
 
@@ -63,8 +64,25 @@ def quantize_tensor(w):
     return codes_of(w / scale), scale.reshape(1)
 
 
+def quantize_group(w):
+    """w [N, K] -> codes, exponents [N, ceil(K/32)].  The exponent by search in F64, sharing no formula with scale_of."""
+    w = w.to(F32)
+    n, k = w.shape
+    padded = torch.nn.functional.pad(w, (0, -k % GROUP)).reshape(n, -1, GROUP)
+    amax = padded.abs().amax(-1).to(torch.float64)
+    reach = 448 * torch.ldexp(torch.ones(253, dtype=torch.float64), torch.arange(-126, 127))    # of each exponent
+    exponents = torch.searchsorted(reach, amax) + 1          # the first that reaches amax
+    exponents = torch.where(amax == 0, torch.full_like(exponents, 127), exponents)
+    scales = torch.ldexp(torch.ones_like(exponents, dtype=F32), exponents - 127)
+    codes = codes_of(padded / scales.unsqueeze(-1)).reshape(n, -1)[:, :k].contiguous()
+    return codes, exponents.to(torch.uint8)
+
+
 def dequantize(codes, scales, dtype=F32):
     """Any of the three kinds of scales, of any float dtype: product in F32, rounded once."""
+    if scales.dtype == torch.uint8:                          # exponents of MXFP8
+        scales = torch.ldexp(torch.ones(()), scales.to(torch.int32) - 127)
+        return (codes.to(F32) * scales.repeat_interleave(GROUP, -1)[..., :codes.shape[-1]]).to(dtype)
     values, scales = codes.to(F32), scales.to(F32)
     grid = (*codes.shape[:-2], ceil_blocks(codes.shape[-2]), ceil_blocks(codes.shape[-1]))
     if scales.numel() == 1:

@@ -2,9 +2,10 @@
 import re
 
 import transformers
+from compressed_tensors.compressors.mxfp8.base import MXFP8QuantizationCompressor
 from compressed_tensors.compressors.naive_quantized.base import FloatQuantizationCompressor
 from compressed_tensors.entrypoints.convert.converters.fp8block_dequantizer import FP8BlockDequantizer
-from compressed_tensors.quantization import QuantizationConfig
+from compressed_tensors.quantization import QuantizationConfig, preset_name_to_scheme
 from compressed_tensors.utils.match import match_name, match_targets
 
 from common import *
@@ -15,10 +16,13 @@ transformers.logging.disable_progress_bar()
 CT = "--format", "compressed-tensors"
 BLOCK, DYNAMIC, TENSOR = CT, (*CT, "--scheme", "FP8_DYNAMIC"), (*CT, "--scheme", "FP8")
 UNALIGNED = (*CT, "--unaligned", "per-channel")
+GROUP = (*CT, "--scheme", "MXFP8")
 NOT_TO_QUANTIZE = {"deepseek-v3-fp8", "qwen3-fp8-ct", "unknown-family", "bare-file"}
 NOTHING_ALIGNED = {"smolvla", "smolvlm-ragged", "gpt-oss"}
 STACKED = {"qwen3-vl-moe"}
-REFERENCE = {"block": ref.quantize_block, "channel": ref.quantize_channel, "tensor": ref.quantize_tensor}
+REFERENCE = {"block": ref.quantize_block, "channel": ref.quantize_channel, "tensor": ref.quantize_tensor,
+             "group": ref.quantize_group}
+FORMATS = {GROUP: "mxfp8-quantized"}
 
 
 def outputs():
@@ -30,6 +34,7 @@ def outputs():
             yield name, BLOCK
         yield name, DYNAMIC
         yield name, TENSOR
+        yield name, GROUP
         yield name, UNALIGNED
 
 
@@ -66,10 +71,20 @@ class CompressedTensors(Case):
     def test_schema(self):
         """Valid for the installed library, and without a key that an older one forbids."""
         weights = {"num_bits", "type", "symmetric", "strategy", "dynamic", "block_structure"}
+        groups = {"num_bits", "type", "symmetric", "strategy", "dynamic", "group_size", "scale_dtype"}
         for what, _, options, out, settings in self.each():
             q = quantization(out)
-            self.equal(settings.format, "float-quantized", what)
+            self.equal(settings.format, FORMATS.get(options, "float-quantized"), what)
             self.equal(q["quant_method"], "compressed-tensors", what)
+            if options == GROUP:        # the scheme that the library itself calls MXFP8
+                (group,) = settings.config_groups.values()
+                preset = preset_name_to_scheme("MXFP8", ["Linear"])
+                for side in ("weights", "input_activations"):
+                    self.equal(set(q["config_groups"]["group_0"][side]), groups, what)
+                    for key in sorted(groups):
+                        self.equal(getattr(getattr(group, side), key), getattr(getattr(preset, side), key), what)
+                self.check(MXFP8QuantizationCompressor.can_compress(torch.nn.Linear, group), what)
+                continue
             for group in q["config_groups"].values():
                 self.equal(set(group), {"targets", "weights", "input_activations"}, what)
                 self.check(set(group["weights"]) <= weights, f"{what}: {group['weights']}")
@@ -84,7 +99,7 @@ class CompressedTensors(Case):
 
     def test_values(self):
         """Each module's scheme, scale shape, and decompressed values; nothing else is FP8."""
-        for what, name, _, out, settings in self.each():
+        for what, name, options, out, settings in self.each():
             source, tensors = read(source_of(name)), read(out)
             modules = [n[:-len(".weight")] for n, t in tensors.items() if n.endswith(".weight") and t.dim() == 2]
             for module in modules:
@@ -100,8 +115,10 @@ class CompressedTensors(Case):
                 codes, scales = REFERENCE[strategy](original)
                 self.same_bytes(weight, codes, f"{what}: {module}: codes")
                 self.same_bytes(scale, scales, f"{what}: {module}: {strategy} scales")
-                library = FloatQuantizationCompressor.decompress({"weight": weight, "weight_scale": scale}, scheme)
-                self.same_bytes(library["weight"], ref.dequantize(codes, scales), f"{what}: {module}: values")
+                compressor = MXFP8QuantizationCompressor if options == GROUP else FloatQuantizationCompressor
+                library = compressor.decompress({"weight": weight, "weight_scale": scale}, scheme)
+                values = library["weight"].to(F32)      # of MXFP8 in BF16, which is exact: four bits by a power of two
+                self.same_bytes(values, ref.dequantize(codes, scales), f"{what}: {module}: values")
 
     def test_mixed(self):
         """--unaligned per-channel: blocks where they fit, rows where they do not, one scheme in a fused group."""
@@ -258,9 +275,11 @@ class Loaded(Case):
         for n in quantized_names:
             key = re.sub(r"^(model\.)?(language_model\.)?(model\.)?(text_model\.)?", "", n)
             got = state[names[key]]
-            scales = stored[n + "_scale"].to(got.dtype)
+            scales = stored[n + "_scale"]
+            scales = scales if scales.dtype == torch.uint8 else scales.to(got.dtype)
             want = ref.dequantize(stored[n], scales, got.dtype)
-            self.check(got.dtype == dtype or names[key] != n, f"{name} {options}: {n}: {got.dtype}")
+            halves = options == GROUP                       # the library decompresses MXFP8 to BF16
+            self.check(got.dtype == dtype or names[key] != n or halves, f"{name} {options}: {n}: {got.dtype}")
             self.check(torch.equal(got, want), f"{name} {options}: {n}: {describe(got, want)}")
         self.check(len(quantized_names) > 0, name)
         with torch.no_grad():
@@ -269,7 +288,7 @@ class Loaded(Case):
 
     def test_models(self):
         for name in self.MODELS:
-            for options in (BLOCK, DYNAMIC, TENSOR, UNALIGNED):
+            for options in (BLOCK, DYNAMIC, TENSOR, UNALIGNED, GROUP):
                 if name in NOTHING_ALIGNED and options == BLOCK:
                     continue
                 with self.subTest(f"{name} {options}"):

@@ -439,6 +439,14 @@ def by_block(x, pow2=False):
     return torch.cat(out, -1)
 
 
+def by_group(x):
+    """MXFP8 as vLLM's reference in torch has it."""
+    groups = x.unflatten(-1, (-1, 32))
+    amax = groups.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
+    scale = torch.exp2(torch.ceil(torch.log2(amax / 448)).clamp(min=-127))
+    return (e4m3(groups / scale) * scale).flatten(-2)
+
+
 def by_token(x):
     amax = x.abs().amax(-1, keepdim=True)
     scale = torch.where(amax == 0, torch.ones_like(amax), amax / 448)
@@ -469,6 +477,12 @@ class Served(Case):
     def test_ue8m0(self):
         self.compare("ue8m0", lambda n, x: by_block(x, True), "per token and 128 channels, scales powers of two",
                      quantize=("--scale-fmt", "ue8m0"))
+
+    def test_group(self):
+        for dialect in ("compressed-tensors", "fp8"):
+            self.compare("group-" + dialect, lambda n, x: by_group(x),
+                         "per token and 32 channels, scales powers of two",
+                         quantize=("--scheme", "MXFP8", "--format", dialect))
 
     def test_token(self):
         self.compare("token", lambda n, x: by_token(x), "per token",

@@ -73,6 +73,33 @@ class Program(Case):
             options = "--scheme", "FP8", "--format", "compressed-tensors"
             self.compare(weight, options, ref.quantize_tensor(weight))
 
+    def test_group(self):
+        """MXFP8 in both dialects, also with groups of zeros, of subnormals and at every edge of the exponent."""
+        edges = torch.cat([normal(64, 512, dtype=F32) * 2.0 ** e for e in (-140, -126, -30, 0, 30, 120)])
+        edges[0] = 0
+        edges[:, 0] = torch.tensor([1.75, 1.7500001, 1.0, 0.5])[torch.arange(len(edges)) % 4] * edges.abs().amax(-1)
+        for weight in (*self.matrices(), edges):
+            if weight.shape[1] % 32:
+                continue
+            for dialect in ("compressed-tensors", "fp8"):
+                self.compare(weight, ("--scheme", "MXFP8", "--format", dialect), ref.quantize_group(weight))
+
+    def test_group_threads(self):
+        weight = normal(300, 416, seed=3)
+        for kernel in (("--kernel", "scalar"), ()):
+            for threads in (1, 2, 7):
+                self.compare(weight, ("--scheme", "MXFP8", *kernel, "-t", threads), ref.quantize_group(weight))
+
+    def test_group_refuses(self):
+        """Columns that are no multiple of 32 are left; there is nothing else here."""
+        for shape in ((128, 33), (128, 48), (32, 16)):
+            try:
+                written(normal(*shape), "--scheme", "MXFP8")
+            except AssertionError as error:
+                self.check("nothing to quantize" in str(error) and "multiple of 32" in str(error), str(error))
+            else:
+                self.check(False, f"{shape} was quantized")
+
     def test_kernels(self):
         weight = normal(300, 385, seed=3)
         for kernel in (("--kernel", "scalar"), ()):
@@ -82,4 +109,4 @@ class Program(Case):
 
 
 if __name__ == "__main__":
-    main(at_least=320)
+    main(at_least=400)

@@ -13,7 +13,8 @@ FOREIGN = ("deepseek-v3-fp8", "qwen3-fp8-ct")
 NOTHING = ("smolvla", "smolvlm-ragged", "gpt-oss", "unknown-family")
 CT = "--format", "compressed-tensors"
 FORMATS = ((), ("--scales", "inline"), ("--scale-fmt", "ue8m0"), CT, (*CT, "--scheme", "FP8_DYNAMIC"),
-           (*CT, "--scheme", "FP8"), (*CT, "--unaligned", "per-channel"), ("--unaligned", "quantize"), ("--scheme", "FP8", "--format", "fp8"))
+           (*CT, "--scheme", "FP8"), (*CT, "--unaligned", "per-channel"), ("--unaligned", "quantize"), ("--scheme", "FP8", "--format", "fp8"),
+           ("--scheme", "MXFP8"), ("--scheme", "MXFP8", "--format", "fp8"))
 DTYPES = {"bf16": BF16, "f16": F16, "f32": F32}
 
 

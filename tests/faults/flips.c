@@ -249,6 +249,7 @@ static void make_outputs(const char *fp8q)
         "quantize source2 other",
         "quantize source inline --scales inline",
         "quantize source channel --scheme FP8_DYNAMIC",
+        "quantize source group --scheme MXFP8",
         "quantize filesrc.safetensors file/out.safetensors",
     };
     struct fp8q_error err = {0};
@@ -268,6 +269,7 @@ int main(int argc, char **argv)
     struct output outputs[] = {{"out", "out", {NULL}, 0},
                                {"inline", "inline", {NULL}, 0},
                                {"channel", "channel", {NULL}, 0},
+                               {"group", "group", {NULL}, 0},
                                {"file/out.safetensors", "file", {NULL}, 0}};
     char dir[] = "/dev/shm/fp8q-flips-XXXXXX", other[] = "/tmp/fp8q-flips-XXXXXX";
     struct fp8q_error err = {0};

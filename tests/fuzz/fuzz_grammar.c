@@ -59,6 +59,7 @@ static void add_side_file(struct input *in, const char *dir)
 static const char *const options[][2] = {
     {"--scheme", "FP8_DYNAMIC"},
     {"--scheme", "FP8"},
+    {"--scheme", "MXFP8"},
     {"--format", "compressed-tensors"},
     {"--scale-fmt", "ue8m0"},
     {"--scales", "inline"},

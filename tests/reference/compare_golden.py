@@ -42,6 +42,8 @@ def amax(w, kind):
         return np.full_like(w, a.max())
     if kind == "channel":
         return np.broadcast_to(a.max(1, keepdims=True), w.shape)
+    if kind == "mx-32":
+        return np.repeat(a.reshape(w.shape[0], -1, 32).max(2), 32, 1)
     blocks = a.reshape(w.shape[0] // 128, 128, -1, 128).max((1, 3))
     return np.repeat(np.repeat(blocks, 128, 0), 128, 1)
 
@@ -52,6 +54,7 @@ def main():
         save_file({"model.layers.0.mlp.up_proj.weight": w}, Path(sys.argv[1]))
     rows = [("FP8-E4M3", k, fp8(w, amax(w, k))) for k in ("tensor", "channel", "block")]
     rows.append(("FP8-E4M3", "block-ue8m0", ue8m0(w, amax(w, "block"))))
+    rows.append(("FP8-E4M3", "mx-32", ue8m0(w, amax(w, "mx-32"))))
     for name, top in (("INT8", 127), ("INT4", 7)):
         rows += [(name, k, integer(w, amax(w, k), top)) for k in ("tensor", "channel", "block")]
     for name, kind, out in rows:

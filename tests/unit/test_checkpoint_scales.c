@@ -31,6 +31,7 @@ struct layout {
 #define NESTED "{\"text_config\": {\"quantization_config\": {\"weight_block_size\": [64, 64]}}}"
 #define E4M3 FP8Q_F8_E4M3
 #define BLOCK NULL, FP8Q_SCALING_BLOCK
+#define GROUP NULL, FP8Q_SCALING_GROUP
 #define ROW NULL, FP8Q_SCALING_ROW
 #define TENSOR NULL, FP8Q_SCALING_TENSOR
 
@@ -110,7 +111,7 @@ static const struct layout layouts[] = {
      128,
      128},
     /* MXFP8, with a config that states other blocks and with none.  */
-    {"a.weight", "a.weight_scale_inv", E4M3, FP8Q_U8, {64, 128}, {64, 4}, 2, 2, NULL, BLOCK, 1, 32},
+    {"a.weight", "a.weight_scale_inv", E4M3, FP8Q_U8, {64, 128}, {64, 4}, 2, 2, NULL, GROUP, 1, 32},
     {"a.weight",
      "a.weight_scale",
      E4M3,
@@ -120,7 +121,7 @@ static const struct layout layouts[] = {
      2,
      2,
      CONFIG("[1, 32]"),
-     BLOCK,
+     GROUP,
      1,
      32},
     {"a.weight",
@@ -132,10 +133,10 @@ static const struct layout layouts[] = {
      2,
      2,
      CONFIG("[128, 128]"),
-     BLOCK,
+     GROUP,
      1,
      32},
-    {"a.weight", "a.weight_scale", E4M3, FP8Q_U8, {64, 100}, {64, 4}, 2, 2, NULL, BLOCK, 1, 32},
+    {"a.weight", "a.weight_scale", E4M3, FP8Q_U8, {64, 100}, {64, 4}, 2, 2, NULL, GROUP, 1, 32},
     /* Block sizes by config.json, also a nested one.  */
     {"a.weight",
      "a.weight_scale_inv",
@@ -383,7 +384,7 @@ static const struct layout layouts[] = {
      3,
      3,
      NULL,
-     BLOCK,
+     GROUP,
      1,
      32},
     /* One scale for a table in parts.  */
