@@ -1,6 +1,7 @@
 #!/bin/sh
-# Every option of every --help stands in the man page, in the section of its command (or where the
-# common ones and those of the inputs stand), and the reverse; and both list the same commands.
+# Every option of every --help-all stands in the man page, in the section of its command (or where the
+# common ones and those of the inputs stand), and the reverse; and both list the same commands.  --help
+# is one screen of them.
 #
 #     options.sh FP8Q FP8Q.1
 set -eu
@@ -33,8 +34,23 @@ awk '/^\.SH/ { inside = ($0 == ".SH COMMANDS"); rest = 0 }
     { rest = $0 == ".TP" ? 1 : rest ? rest + 1 : 0 }' "$man" | diff "$work/commands" - || failed=1
 
 for command in $commands; do
-    "$fp8q" "$command" --help | sed -n '/^Options:/,$p' | grep -oE '^ +(-[a-z], )?--[a-z0-9-]+' |
-        sed 's/.*--/--/' | sort -u >"$work/help"
+    "$fp8q" "$command" --help-all >"$work/all.txt"
+    "$fp8q" "$command" --help >"$work/short.txt"
+    for text in all short; do
+        grep -oE '^ +(-[a-z], )?--[a-z0-9-]+' "$work/$text.txt" | sed 's/.*--/--/' | sort >"$work/$text"
+    done
+
+    # --help is one screen with an example, and nothing of it is not in --help-all, or there twice.
+    lines=$(wc -l <"$work/short.txt")
+    if [ "$lines" -gt 30 ] || ! grep -q '^Example: fp8q ' "$work/short.txt"; then
+        echo "fp8q $command --help: $lines lines, of 30 at most, and an example"
+        failed=1
+    fi
+    for option in $(comm -23 "$work/short" "$work/all") $(uniq -d "$work/all"); do
+        echo "fp8q $command $option: in --help alone, or twice"
+        failed=1
+    done
+    mv "$work/all" "$work/help"
     sed -n "s/^fp8q $command //p" "$work/man" >"$work/own"
     case $command in
     eval | calibrate | sweep) cat "$work/inputs" >>"$work/own" ;;

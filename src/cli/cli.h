@@ -25,7 +25,7 @@ struct cli {
     int argc;
     char **argv; /* of the command: argv[0] is its name */
 
-    bool as_json, quiet, verbose, help;
+    bool as_json, quiet, verbose, help, help_all;
     unsigned progress_as;                /* enum cli_progress_as, once parsed */
     uint64_t threads;                    /* after cli_parse(): at least 1 */
     const char *kernel;                  /* NULL: the best; after cli_parse() one that is usable */

@@ -56,19 +56,6 @@ static void offer_values(const struct cli_option *o, const char *lead, const cha
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-/* Whether @name is one of the space-separated @names.  */
-static bool is_among(const char *name, const char *names)
-{
-    size_t len = strlen(name);
-    for (const char *n = names; *n; n += strspn(n, " ")) {
-        size_t n_len = strcspn(n, " ");
-        if (n_len == len && memcmp(n, name, len) == 0)
-            return true;
-        n += n_len;
-    }
-    return false;
-}
-
 /* Whether an option that was given keeps @o from being given too.  */
 static bool is_excluded(const struct cli *cli, const struct cli_rule *rules,
                         const struct cli_option *o)
@@ -76,11 +63,11 @@ static bool is_excluded(const struct cli *cli, const struct cli_rule *rules,
     for (const struct cli_rule *r = rules; r && r->option; r++) {
         if (r->kind != CLI_EXCLUDES)
             continue;
-        if (cli_given(cli, r->option) && is_among(o->name, r->other))
+        if (cli_given(cli, r->option) && cli_is_among(o->name, r->other))
             return true;
 
         for (size_t i = 0; strcmp(r->option, o->name) == 0 && i < cli->n_given; i++)
-            if (is_among(cli->given[i], r->other))
+            if (cli_is_among(cli->given[i], r->other))
                 return true;
     }
     return false;

@@ -27,6 +27,12 @@ struct cli_inputs {
             "write the samples, as --inputs reads them"                                            \
     }
 
+/* Their group in the help.  */
+#define CLI_INPUT_GROUP                                                                            \
+    {                                                                                              \
+        "Inputs", "inputs text chunk samples", "dump-inputs"                                       \
+    }
+
 /* Which of them do not go together: rows for a command's rules.  */
 #define CLI_INPUT_RULES                                                                            \
     {"inputs", CLI_EXCLUDES, "text"},                                                              \

@@ -8,6 +8,8 @@
 
 #include "cli/cli.h"
 
+enum { CLI_MOST_THREADS = 1024 };
+
 enum cli_kind {
     CLI_FLAG,    /* bool: set to true */
     CLI_TEXT,    /* const char * */
@@ -47,8 +49,18 @@ struct cli_rule {
     const char *other; /* one or more names, separated by spaces: any of them */
 };
 
+/* How help lays out many options: under heads, in the order of the names, which are separated by
+ * spaces.  What no group names is rare.  */
+struct cli_group {
+    const char *head;
+    const char *common; /* in --help */
+    const char *rare;   /* in --help-all only */
+};
+
 struct cli_syntax {
     const char *usage;                /* printed by --help, above the options */
+    const char *details;              /* printed by --help-all below it; NULL: none */
+    const struct cli_group *groups;   /* ends without a head; NULL: the options are few */
     const struct cli_option *options; /* ends without a name */
     const struct cli_rule *rules;     /* ends without an option; NULL: none */
     int min, max;                     /* operands */
@@ -59,6 +71,15 @@ struct cli_syntax {
  * for whatever is wrong.  */
 bool cli_parse(struct cli *cli, const struct cli_syntax *syntax, const char **operands,
                int *exit_out);
+
+/* Prints what --help asks for, or --help-all.  */
+void cli_print_help(const struct cli_syntax *syntax, const struct cli_option *common, bool all);
+
+/* Stores the value of an option, or says what was expected.  */
+int cli_set_option(struct cli *cli, const struct cli_option *o, const char *value);
+
+/* Whether @name is one of the space-separated @names.  */
+bool cli_is_among(const char *name, const char *names);
 
 /* Whether the option was given.  */
 bool cli_given(const struct cli *cli, const char *name);

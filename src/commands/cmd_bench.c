@@ -177,7 +177,7 @@ int cmd_bench(struct cli *cli)
         {"rounds", 0, CLI_UINT, &rounds, "N", "how often, for the medians (default: 5)"},
         {.name = NULL}};
     int code;
-    const struct cli_syntax syntax = {usage, options, NULL, 0, 0};
+    const struct cli_syntax syntax = {.usage = usage, .options = options};
     if (!cli_parse(cli, &syntax, NULL, &code))
         return code;
 

@@ -169,6 +169,10 @@ int cmd_calibrate(struct cli *cli)
         "`fp8q quantize --calibration` (GPTQ) and `fp8q drift`.\n"
         "\n"
         "Example: fp8q calibrate Qwen3-4B --text prompts.txt -o qwen3.calib.safetensors";
+    static const struct cli_group groups[] = {
+        CLI_INPUT_GROUP,
+        {"The calibration file", "output overwrite no-moments merge import", ""},
+        {.head = NULL}};
     struct args args = {.out = NULL};
     const struct cli_option options[] = {
         CLI_INPUT_OPTIONS(args.inputs),
@@ -191,7 +195,8 @@ int cmd_calibrate(struct cli *cli)
                                      {"import", CLI_EXCLUDES, ONLY_MODEL},
                                      {.option = NULL}};
 #undef ONLY_MODEL
-    const struct cli_syntax syntax = {usage, options, rules, 0, 1};
+    const struct cli_syntax syntax = {
+        .usage = usage, .groups = groups, .options = options, .rules = rules, .max = 1};
     if (!cli_parse(cli, &syntax, &path, &code)) {
         /* The list may have grown before the line was found to be wrong.  */
         free(args.merge.items);

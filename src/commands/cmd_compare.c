@@ -210,7 +210,8 @@ int cmd_compare(struct cli *cli)
         {.name = NULL}};
     const struct cli_rule rules[] = {
         {"markdown", CLI_EXCLUDES, "csv json"}, {"csv", CLI_EXCLUDES, "json"}, {.option = NULL}};
-    const struct cli_syntax syntax = {usage, options, rules, 1, 1};
+    const struct cli_syntax syntax = {
+        .usage = usage, .options = options, .rules = rules, .min = 1, .max = 1};
 
     if (cli_parse(cli, &syntax, &path, &code)) {
         enum style style = STYLE_TEXT;

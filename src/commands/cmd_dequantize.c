@@ -74,7 +74,7 @@ int cmd_dequantize(struct cli *cli)
 
     cli_request_open(&r, FP8Q_USE_DEQUANTIZE, own);
     /* The table of options is complete only now.  */
-    const struct cli_syntax syntax = {usage, r.options, NULL, 2, 2};
+    const struct cli_syntax syntax = {.usage = usage, .options = r.options, .min = 2, .max = 2};
     if (!cli_parse(cli, &syntax, operands, &code)) {
         cli_request_close(&r);
         return code;

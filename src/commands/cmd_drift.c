@@ -152,7 +152,8 @@ int cmd_drift(struct cli *cli)
 
     /* Without weights there is nothing to scale.  */
     const struct cli_rule rules[] = {{"scale-fmt", CLI_NEEDS, "model"}, {.option = NULL}};
-    const struct cli_syntax syntax = {usage, options, rules, 2, 2};
+    const struct cli_syntax syntax = {
+        .usage = usage, .options = options, .rules = rules, .min = 2, .max = 2};
     if (!cli_parse(cli, &syntax, paths, &code))
         return code;
 

@@ -269,18 +269,22 @@ int cmd_eval(struct cli *cli)
         "another tool.\n"
         "\n"
         "Example: fp8q eval Qwen3-4B Qwen3-4B-FP8 --text prompts.txt -o eval.json";
+    static const struct cli_group groups[] = {
+        CLI_INPUT_GROUP,
+        {"What is compared", "acts decompose requant-ue8m0", ""},
+        {"Evidence", "output overwrite", "stack"},
+        {.head = NULL}};
     struct args args = {.acts = FP8Q_ACTS_SERVED, .stack = "fp8q-simulated"};
     struct cli_word acts = {acts_names, &args.acts};
     const struct cli_option options[] = {
         CLI_INPUT_OPTIONS(args.inputs),
         {"acts", 0, CLI_WORD, &acts, "KIND",
-         "activations of quantized linears: served (default: by\n128 channels for block scales, "
-         "else "
-         "by token), none,\nblock, block-pow2, token"},
+         "activations of quantized linears: served (default: by 128 channels for\n"
+         "block scales, else by token), none, block, block-pow2, token"},
         {"decompose", 0, CLI_FLAG, &args.decompose, NULL,
          "also what activations alone and weights alone cost"},
         {"requant-ue8m0", 0, CLI_FLAG, &args.requant, NULL,
-         "also DST with its scales made powers of two, as some\nengines do when they load it"},
+         "also DST with its scales made powers of two, as some engines make them"},
         {"output", 'o', CLI_TEXT, &args.evidence, "FILE",
          "write the evidence (JSON) for `fp8q gate`"},
         {"overwrite", 0, CLI_FLAG, &args.overwrite, NULL, "replace an existing FILE of -o"},
@@ -295,7 +299,8 @@ int cmd_eval(struct cli *cli)
                                      {"stack", CLI_NEEDS, "output"},
                                      {"overwrite", CLI_NEEDS, "output"},
                                      {.option = NULL}};
-    const struct cli_syntax syntax = {usage, options, rules, 2, 2};
+    const struct cli_syntax syntax = {
+        .usage = usage, .groups = groups, .options = options, .rules = rules, .min = 2, .max = 2};
     if (!cli_parse(cli, &syntax, paths, &code))
         return code;
 

@@ -65,7 +65,7 @@ static void list_rows(struct cli *cli, bool wrappers)
 int cmd_families(struct cli *cli)
 {
     const struct cli_option options[] = {{.name = NULL}};
-    const struct cli_syntax syntax = {usage, options, NULL, 0, 0};
+    const struct cli_syntax syntax = {.usage = usage, .options = options};
     int code;
     if (!cli_parse(cli, &syntax, NULL, &code))
         return code;

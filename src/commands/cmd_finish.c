@@ -39,7 +39,7 @@ int cmd_finish(struct cli *cli)
     const struct cli_option options[] = {
         {"overwrite", 0, CLI_FLAG, &cli->run.overwrite, NULL, "replace an earlier output"},
         {.name = NULL}};
-    const struct cli_syntax syntax = {usage, options, NULL, 1, 1};
+    const struct cli_syntax syntax = {.usage = usage, .options = options, .min = 1, .max = 1};
     struct fp8q_conversion *c = NULL;
     const char *destination;
     int code;

@@ -30,6 +30,12 @@ static const char usage[] =
     "\n"
     "Example: fp8q gate Qwen3-4B-FP8 -e eval.json --lock lock.json --junit gate.xml";
 
+static const struct cli_group groups[] = {
+    {"What is judged", "source lock", "fallback stack"},
+    {"By what", "policy evidence task", "baseline now print-policy"},
+    {"Reports", "junit markdown", ""},
+    {.head = NULL}};
+
 struct gate_args {
     const char *policy, *stack, *junit, *markdown, *now;
     struct cli_gate_paths paths;
@@ -484,7 +490,7 @@ int cmd_gate(struct cli *cli)
         {"now", 0, CLI_TEXT, &a.now, "TIME", "judge ages as of this time (default: the clock)"},
         {"junit", 0, CLI_TEXT, &a.junit, "FILE", "write the checks as JUnit XML"},
         {"markdown", 0, CLI_TEXT, &a.markdown, "FILE",
-         "add the checks as a Markdown table to FILE, as a job\nsummary wants it"},
+         "add the checks as a Markdown table to FILE (a job summary)"},
         {"print-policy", 0, CLI_FLAG, &a.print_policy, NULL, "print the policy in force and stop"},
         {.name = NULL}};
 
@@ -492,7 +498,8 @@ int cmd_gate(struct cli *cli)
         {"print-policy", CLI_EXCLUDES,
          "lock evidence baseline task source fallback stack now junit markdown"},
         {.option = NULL}};
-    const struct cli_syntax syntax = {usage, options, rules, 0, 1};
+    const struct cli_syntax syntax = {
+        .usage = usage, .groups = groups, .options = options, .rules = rules, .max = 1};
     if (cli_parse(cli, &syntax, &a.paths.output, &code)) {
         /* An operand is no option, so the rules cannot know of it.  */
         if (a.paths.output && a.print_policy)

@@ -107,7 +107,7 @@ static void write_all(struct fp8q_jsonw *w, const struct fp8q_checkpoint *c)
 int cmd_inspect(struct cli *cli)
 {
     const struct cli_option options[] = {{.name = NULL}};
-    const struct cli_syntax syntax = {usage, options, NULL, 1, 1};
+    const struct cli_syntax syntax = {.usage = usage, .options = options, .min = 1, .max = 1};
     struct fp8q_checkpoint *c = NULL;
     const char *path;
     int code;

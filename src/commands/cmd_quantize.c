@@ -14,13 +14,23 @@
 
 static const char usage[] =
     "usage: fp8q quantize [options] SRC [DST]\n\n"
-    "Writes a block-FP8 checkpoint of SRC, a .safetensors file or a checkpoint directory.\n"
-    "DST is SRC-FP8 by default (SRC-FP8-BLOCK with --format compressed-tensors,\n"
-    "NAME-FP8.safetensors for a file).\n\n"
+    "Writes a block-FP8 checkpoint of SRC, a .safetensors file or a checkpoint directory, to DST\n"
+    "(SRC-FP8 by default).  PAT: parts of a module name (mlp.gate), a glob, or re:REGEX.\n\n"
+    "Example: fp8q quantize Qwen3-4B --ignore lm_head --tp 2";
+
+static const char details[] =
+    "DST is SRC-FP8 by default, SRC-FP8-BLOCK with --format compressed-tensors, and\n"
+    "NAME-FP8.safetensors for a file.\n\n"
     "A pattern PAT is a run of whole components of a module name (visual, mlp.gate), a glob over\n"
     "the whole name if it has * ? or [, or re:REGEX, matched at the start as Python's re.match\n"
-    "does.\n\n"
-    "Example: fp8q quantize Qwen3-4B --ignore lm_head --tp 2";
+    "does.";
+
+static const struct cli_group groups[] = {
+    {"What is quantized", "ignore include unaligned calibration",
+     "ignore-file no-default-ignore like requantize strict allow-tower allow-unmatched"},
+    {"How it is written", "format scheme scale-fmt tp dry-run resume overwrite",
+     "output scales block-size max-shard-size part lock write-lock max-memory"},
+    {.head = NULL}};
 
 /* What decides no byte of the output.  */
 struct settings {
@@ -261,7 +271,13 @@ int cmd_quantize(struct cli *cli)
 
     cli_request_open(&r, FP8Q_USE_QUANTIZE, own);
     /* The table of options is complete only now.  */
-    const struct cli_syntax syntax = {usage, r.options, rules, 1, 2};
+    const struct cli_syntax syntax = {.usage = usage,
+                                      .groups = groups,
+                                      .details = details,
+                                      .options = r.options,
+                                      .rules = rules,
+                                      .min = 1,
+                                      .max = 2};
     if (cli_parse(cli, &syntax, operands, &code)) {
         r.request.source = operands[0];
         if (operands[1] && s.output)

@@ -167,6 +167,11 @@ int cmd_sweep(struct cli *cli)
         "it.\n"
         "\n"
         "Example: fp8q sweep Qwen3-4B --text prompts.txt --budget-kld 0.01 -o leave.txt";
+    static const struct cli_group groups[] = {
+        CLI_INPUT_GROUP,
+        {"What is tried", "by unaligned", "acts scale-fmt"},
+        {"The split", "budget-kld budget-bytes output overwrite", ""},
+        {.head = NULL}};
     struct args args = {.acts = 1, .budget_kld = FP8Q_SWEEP_NO_BUDGET};
     struct cli_word by = {by_words, &args.by}, acts = {acts_words, &args.acts},
                     fmt = {fmt_words, &args.scale_fmt},
@@ -180,14 +185,13 @@ int cmd_sweep(struct cli *cli)
         {"acts", 0, CLI_WORD, &acts, "KIND", "activations: served (default) or none"},
         {"scale-fmt", 0, CLI_WORD, &fmt, "FMT", "f32 (default) or ue8m0"},
         {"unaligned", 0, CLI_WORD, &unaligned, "HOW",
-         "sizes that are no multiple of 128: keep (default: left\nunquantized) or quantize"},
+         "sizes that are no multiple of 128: keep (default) or quantize"},
         {"ragged", 0, CLI_WORD, &unaligned, "HOW", NULL},
         {"budget-kld", 0, CLI_NUMBER, &args.budget_kld, "X",
          "largest KL divergence that the split may have"},
         {"budget-bytes", 0, CLI_SIZE, &args.budget_bytes, "SIZE", "largest size of all tensors"},
         {"output", 'o', CLI_TEXT, &args.ignore_file, "FILE",
-         "write the modules that the chosen split leaves\nunquantized, one pattern for --ignore a "
-         "line"},
+         "write what the split leaves unquantized, a pattern for --ignore a line"},
         {"overwrite", 0, CLI_FLAG, &args.overwrite, NULL, "replace an existing FILE of -o"},
         {.name = NULL}};
     const char *path;
@@ -199,7 +203,8 @@ int cmd_sweep(struct cli *cli)
                                      {"budget-kld", CLI_EXCLUDES, "budget-bytes"},
                                      {"overwrite", CLI_NEEDS, "output"},
                                      {.option = NULL}};
-    const struct cli_syntax syntax = {usage, options, rules, 1, 1};
+    const struct cli_syntax syntax = {
+        .usage = usage, .groups = groups, .options = options, .rules = rules, .min = 1, .max = 1};
     if (!cli_parse(cli, &syntax, &path, &code))
         return code;
 

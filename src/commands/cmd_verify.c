@@ -313,7 +313,8 @@ int cmd_verify(struct cli *cli)
         {"strict", 0, CLI_FLAG, &r.strict, NULL, "warnings fail too"},
         {.name = NULL}};
     const struct cli_rule rules[] = {{"calibration", CLI_NEEDS, "source"}, {.option = NULL}};
-    const struct cli_syntax syntax = {usage, options, rules, 1, 1};
+    const struct cli_syntax syntax = {
+        .usage = usage, .options = options, .rules = rules, .min = 1, .max = 1};
     int code;
 
     if (!cli_parse(cli, &syntax, &r.path, &code))

@@ -84,9 +84,10 @@ static int print_help(void)
     for (size_t i = 0; cli_commands[i].name; i++)
         printf("  %-12s %s\n", cli_commands[i].name, cli_commands[i].summary);
 
-    puts("\n`fp8q COMMAND --help` lists the options of a command.  Exit status: 0 done or passed,\n"
-         "1 a check failed, 2 wrong request, 3 I/O error or malformed input, 4 policy violation,\n"
-         "5 evidence missing, stale or inconclusive.\n\n"
+    puts("\n`fp8q COMMAND --help` explains a command, --help-all with every option.\n"
+         "Exit status: 0 done or passed, 1 a check failed, 2 wrong request, 3 I/O error or "
+         "malformed\n"
+         "input, 4 policy violation, 5 evidence missing, stale or inconclusive.\n\n"
          "Example: fp8q quantize Qwen3-4B && fp8q verify Qwen3-4B-FP8 --source Qwen3-4B");
     return flushed();
 }
