@@ -73,10 +73,15 @@ static void select_floats(struct fp8q_plan *plan)
     for (size_t i = 0; i < plan->ckpt->n_tensors; i++) {
         struct fp8q_decision *d = &plan->selection.decisions[i];
 
+        const struct fp8q_tensor *t = &plan->ckpt->tensors[i];
+
         /* Nothing is selected when dequantizing; the reasons are for the report.  */
-        d->reason = fp8q_scale_owner(plan->ckpt, plan->ckpt->tensors[i].name) ? FP8Q_WHY_SCALE
-                    : fp8q_is_fp8(plan->ckpt->tensors[i].dtype)               ? FP8Q_WHY_ALREADY_FP8
-                                                                              : FP8Q_WHY_NOT_FLOAT;
+        if (fp8q_scale_owner(plan->ckpt, t->name))
+            d->reason = FP8Q_WHY_SCALE;
+        else if (fp8q_is_leftover_scale(plan->ckpt, t->name))
+            d->reason = FP8Q_WHY_STALE_SCALE;
+        else
+            d->reason = fp8q_is_fp8(t->dtype) ? FP8Q_WHY_ALREADY_FP8 : FP8Q_WHY_NOT_FLOAT;
     }
 }
 

@@ -10,10 +10,12 @@
  *        trees (prefixes, fused names); the experts of a layer by one name; each tower by its root
  *     2  what the readers would take for a quantized module goes, if it was a spelling only; what
  *        must be there is anchored, so that it reaches itself and nothing else
- *     3  all readers are asked about all modules; what is left to say is a warning
+ *     3  all readers are asked about all modules; what is left to say is a warning, and a refusal
+ *        where an engine of today would read the output wrongly
  */
 #include "plan/internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -409,6 +411,7 @@ struct reach {
     struct fp8q_error *err;
     const struct fp8q_reader *readers[16]; /* of the misreadings that were said */
     size_t n_readers;
+    char misreading[800]; /* the first of an engine as it is today */
 };
 
 /* A module that must be listed by this very name.  */
@@ -489,25 +492,41 @@ static int anchor(const struct fp8q_plan *plan, char **item, struct fp8q_error *
     return FP8Q_OK;
 }
 
+/* What one reader would do, for people.  */
+static void describe(const struct fp8q_misreading *m, char *text, size_t cap)
+{
+    struct fp8q_shown a, b;
+
+    if (m->entry)
+        snprintf(text, cap,
+                 "%s would leave \"%.300s\" in high precision, which is quantized: the entry "
+                 "\"%.300s\" of the exclusion list reaches it",
+                 m->reader->name, fp8q_show(&a, m->module->name), fp8q_show(&b, m->entry));
+    else
+        snprintf(text, cap,
+                 "%s would build \"%.300s\" in FP8, which is left unquantized: no entry of the "
+                 "exclusion list reaches it",
+                 m->reader->name, fp8q_show(&a, m->module->name));
+}
+
 static int warn_of(void *context, const struct fp8q_misreading *m)
 {
     struct reach *r = context;
-    struct fp8q_shown a, b;
+    char text[800];
+
+    /* Of engines as they are today, none may be wrong: fp8q_plan_check().  */
+    if (!m->reader->is_older && !*r->misreading)
+        describe(m, r->misreading, sizeof(r->misreading));
+
     for (size_t i = 0; i < r->n_readers; i++)
         if (r->readers[i] == m->reader)
             return FP8Q_OK; /* one of a reader's misreadings is enough */
     if (r->n_readers < sizeof(r->readers) / sizeof(*r->readers))
         r->readers[r->n_readers++] = m->reader;
 
-    if (m->entry)
-        return fp8q_warn(r->warnings, r->err, "exclusion-reach",
-                         "%s would leave \"%s\" in high precision, which is quantized: the entry "
-                         "\"%s\" of the exclusion list reaches it",
-                         m->reader->name, fp8q_show(&a, m->module->name), fp8q_show(&b, m->entry));
-    return fp8q_warn(r->warnings, r->err, "exclusion-missing",
-                     "%s would build \"%s\" in FP8, which is left unquantized: no entry of the "
-                     "exclusion list reaches it",
-                     m->reader->name, fp8q_show(&a, m->module->name));
+    describe(m, text, sizeof(text));
+    return fp8q_warn(r->warnings, r->err, m->entry ? "exclusion-reach" : "exclusion-missing", "%s",
+                     text);
 }
 
 static int copy_list(const struct list *from, struct list *to, struct fp8q_error *err)
@@ -560,8 +579,16 @@ static int narrow_and_prove(struct fp8q_plan *plan, struct list *list, struct li
     FP8Q_TRY(fp8q_modules_of(plan->ckpt, is_quantized, plan, modules, r->err));
     FP8Q_TRY(narrow(plan, list, not_converted, r));
 
-    /* Once more over the final lists: what is found now cannot be helped and is said.  */
-    return ask(plan, list, not_converted, r, warn_of);
+    /* Once more over the final lists.  What is found now cannot be helped: it is said, and of
+     * today's engines it is a reason not to go on.  */
+    FP8Q_TRY(ask(plan, list, not_converted, r, warn_of));
+    if (!*r->misreading)
+        return FP8Q_OK;
+    plan->misreading = fp8q_plan_alloc(plan, sizeof(r->misreading), 1);
+    if (!plan->misreading)
+        return fp8q_fail_nomem(r->err);
+    memcpy(plan->misreading, r->misreading, sizeof(r->misreading));
+    return FP8Q_OK;
 }
 
 static int make_true(struct fp8q_plan *plan, struct list *list, struct list *not_converted,

@@ -220,6 +220,16 @@ static int refuse_tp(const struct fp8q_plan *plan, struct fp8q_error *err)
         plan->largest_tp);
 }
 
+/* verify would fail such an output.  A file has no config.json, and so no list.  */
+static int refuse_misreading(const struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    if (!plan->misreading || !plan->config_text)
+        return FP8Q_OK;
+    return fp8q_fail(err, FP8Q_E_ARG, "exclusion-misread",
+                     "%s; --ignore leaves a module as it is, --include takes it along",
+                     plan->misreading);
+}
+
 /* ---- names of shards -------------------------------------------------------------------------- */
 
 /* What this program writes beside the shards, and where it works.  */
@@ -297,5 +307,6 @@ int fp8q_plan_check(const struct fp8q_plan *plan, struct fp8q_error *err)
     FP8Q_TRY(refuse_quantized(plan, err));
     FP8Q_TRY(refuse_names(plan, err));
     FP8Q_TRY(refuse_nothing(plan, err));
+    FP8Q_TRY(refuse_misreading(plan, err));
     return refuse_tp(plan, err);
 }

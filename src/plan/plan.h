@@ -95,6 +95,7 @@ struct fp8q_plan {
     size_t n_exclusions;
     char **not_converted; /* the same for transformers' own key of the fp8 format */
     size_t n_not_converted;
+    char *misreading; /* how an engine would read the list wrongly; NULL: none would */
 
     struct fp8q_count by_reason[FP8Q_N_REASONS];
     uint64_t source_bytes, output_bytes; /* tensor data */
@@ -122,7 +123,8 @@ int fp8q_plan_create(const struct fp8q_ckpt *ckpt, const struct fp8q_plan_option
                      struct fp8q_error *err);
 
 /* Why the plan must not be carried out: FP8Q_E_ARG "already-quantized"; FP8Q_E_MISMATCH
- * "nothing-to-quantize" with the reasons by count and what would help, or "tp".  */
+ * "nothing-to-quantize" with the reasons by count and what would help, or "tp"; FP8Q_E_ARG
+ * "exclusion-misread" if an engine would take a module for what it is not.  */
 int fp8q_plan_check(const struct fp8q_plan *plan, struct fp8q_error *err);
 void fp8q_plan_destroy(struct fp8q_plan *plan);
 

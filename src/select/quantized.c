@@ -36,6 +36,19 @@ const struct fp8q_tensor *fp8q_stale_owner(const struct fp8q_ckpt *ckpt, const c
     return NULL;
 }
 
+bool fp8q_is_leftover_scale(const struct fp8q_ckpt *ckpt, const char *name)
+{
+    if (fp8q_scale_owner(ckpt, name))
+        return false;
+    if (fp8q_stem_len(name, FP8Q_WEIGHT_ENDING FP8Q_SCALE_ENDING) ||
+        fp8q_stem_len(name, FP8Q_WEIGHT_ENDING FP8Q_SCALE_INV_ENDING))
+        return true;
+
+    /* A stack of experts has no ".weight".  */
+    size_t stem = fp8q_stem_len(name, FP8Q_SCALE_INV_ENDING);
+    return stem && fp8q_ckpt_find_joined(ckpt, name, stem, "");
+}
+
 /* ---- configs --------------------------------------------------------------------------------- */
 
 static bool is_quantization_key(const char *key)

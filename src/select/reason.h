@@ -26,7 +26,7 @@ enum fp8q_reason {
     FP8Q_WHY_UNCLASSIFIED,
     FP8Q_WHY_ALREADY_FP8,
     FP8Q_WHY_SCALE,
-    FP8Q_WHY_STALE_SCALE, /* of a weight that is quantized anew: not carried over */
+    FP8Q_WHY_STALE_SCALE, /* of no FP8 weight: not carried over */
     FP8Q_WHY_IGNORED,
     FP8Q_WHY_IGNORED_GROUP,
     FP8Q_WHY_NOT_LIKE,

@@ -315,21 +315,28 @@ static int apply_like(const struct context *c, struct fp8q_error *err)
 
 /* ---- what a source has beside its weights ---------------------------------------------------- */
 
-/* A high-precision conversion of an FP8 checkpoint may still carry the old scales.  Beside a weight
- * that is quantized anew they would stand twice under one name, or scale it again.  */
+/* Whether tensor @i is a companion that must not go along: beside a weight that is quantized anew it
+ * would stand twice under one name, or scale it again; elsewhere it scales nothing.  */
+static bool is_stale(const struct context *c, size_t i)
+{
+    const char *name = c->ckpt->tensors[i].name;
+    const struct fp8q_tensor *owner = fp8q_stale_owner(c->ckpt, name);
+
+    if (owner && c->selection->decisions[owner - c->ckpt->tensors].quantize)
+        return true;
+    return fp8q_is_leftover_scale(c->ckpt, name);
+}
+
+/* A high-precision conversion of an FP8 checkpoint may still carry the old scales.  */
 static int drop_stale_scales(const struct context *c, struct fp8q_error *err)
 {
     const char *first = NULL;
     size_t n = 0;
 
     for (size_t i = 0; i < c->ckpt->n_tensors; i++) {
-        struct fp8q_decision *d = &c->selection->decisions[i];
-        const struct fp8q_tensor *owner = fp8q_stale_owner(c->ckpt, c->ckpt->tensors[i].name);
-        if (!owner || !c->selection->decisions[owner - c->ckpt->tensors].quantize)
+        if (!is_stale(c, i))
             continue;
-
-        /* Its owner is quantized, so a scale of this or a like name is made.  */
-        leave(d, FP8Q_WHY_STALE_SCALE);
+        leave(&c->selection->decisions[i], FP8Q_WHY_STALE_SCALE);
         if (n++ == 0)
             first = c->ckpt->tensors[i].name;
     }
@@ -338,9 +345,9 @@ static int drop_stale_scales(const struct context *c, struct fp8q_error *err)
     if (n == 0)
         return FP8Q_OK;
     return fp8q_warn(c->warnings, err, "stale-scale",
-                     "%zu scale%s of an earlier quantization stand%s beside weights in high "
-                     "precision, the first is \"%s\": they are not carried over",
-                     n, n == 1 ? "" : "s", n == 1 ? "s" : "", fp8q_show(&shown, first));
+                     "%zu scale%s of an earlier quantization, without FP8 weights, the first is "
+                     "\"%s\": %s not carried over",
+                     n, n == 1 ? "" : "s", fp8q_show(&shown, first), n == 1 ? "it is" : "they are");
 }
 
 /* Roots of stacks that were taken or passed over, with the tensors below each.  */

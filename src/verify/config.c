@@ -25,7 +25,10 @@ struct lists {
 
 static bool is_fp8(const void *ckpt, size_t tensor)
 {
-    return fp8q_is_fp8(((const struct fp8q_ckpt *)ckpt)->tensors[tensor].dtype);
+    const struct fp8q_tensor *t = &((const struct fp8q_ckpt *)ckpt)->tensors[tensor];
+
+    /* Of what is empty nothing was quantized, whatever its type.  */
+    return fp8q_is_fp8(t->dtype) && t->n_elems > 0;
 }
 
 static int note_misreading(void *context, const struct fp8q_misreading *m)

@@ -69,8 +69,11 @@ static bool is_as_planned(const struct fp8q_comparison *c, const struct fp8q_out
 {
     if (p->kind == FP8Q_OUT_SCALE && !c->report->ours)
         return true; /* other tools have other types and shapes of scales */
-    return t->dtype == p->dtype && t->ndim == p->ndim &&
-           memcmp(t->shape, p->shape, p->ndim * sizeof(*p->shape)) == 0;
+    if (t->dtype != p->dtype || t->ndim != p->ndim)
+        return false;
+
+    /* Of a scalar neither has a shape to point to.  */
+    return p->ndim == 0 || memcmp(t->shape, p->shape, p->ndim * sizeof(*p->shape)) == 0;
 }
 
 /* "[256, 128]", as far as it fits.  */

@@ -154,13 +154,19 @@ static int run_words(const char *a, const char *b, const char *c, const char *d,
 
 static struct command conversion(struct input *in)
 {
-    struct command c = {{"fp8q", "quantize", "src", "dst", "-q", "--allow-unmatched"}, 6};
+    struct command c = {{"fp8q", "quantize", "src", "dst", "-q"}, 5};
+    bool has_pattern = false;
     for (unsigned n = choose(in, 4); n > 0; n--) {
         const char *const *o = PICK(in, options);
         word(&c, o[0]);
         if (o[1])
             word(&c, o[1]);
+        has_pattern |= strcmp(o[0], "--include") == 0 || strcmp(o[0], "--ignore") == 0;
     }
+
+    /* Refused where it has no effect.  */
+    if (has_pattern)
+        word(&c, "--allow-unmatched");
     return c;
 }
 

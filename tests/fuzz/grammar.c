@@ -273,8 +273,13 @@ static void add(struct made *made, const char *name, enum fp8q_dtype dtype, uint
     memcpy(t.shape, shape, ndim * sizeof(*shape));
     if (m->n >= MOST_TENSORS || !fits(m, &t))
         return;
+
+    /* Of one name in two shards an index can name one only.  */
+    bool copied = false;
+    for (size_t i = 0; i < m->n; i++)
+        copied = copied || strcmp(m->tensors[i].name, copy) == 0;
     made->values[m->n] = values;
-    maker_add(m, copy, dtype, ndim, t.shape, shard);
+    maker_add(m, copy, dtype, ndim, t.shape, shard)->unlisted = copied;
 }
 
 static enum values next_values(struct input *in)
@@ -310,10 +315,15 @@ static void add_one(struct input *in, struct made *made, const char *root)
     uint32_t ndim = choose(in, 4) ? 2 : choose(in, 5);
     for (uint32_t i = 0; i < 4; i++)
         shape[i] = ndim > 2 && i == 0 ? choose(in, 3) : PICK(in, sizes);
-    snprintf(name, sizeof(name), "%s%s%s%s", root, PICK(in, stems), PICK(in, modules),
-             PICK(in, suffixes));
-    add(made, name, choose(in, 2) ? FP8Q_BF16 : PICK(in, dtypes), ndim, shape, choose(in, 3),
-        next_values(in));
+
+    /* One choice a statement: a compiler may take arguments in any order.  */
+    const char *stem = PICK(in, stems);
+    const char *module = PICK(in, modules);
+    const char *suffix = PICK(in, suffixes);
+    enum fp8q_dtype dtype = choose(in, 2) ? FP8Q_BF16 : PICK(in, dtypes);
+    size_t shard = choose(in, 3);
+    snprintf(name, sizeof(name), "%s%s%s%s", root, stem, module, suffix);
+    add(made, name, dtype, ndim, shape, shard, next_values(in));
 }
 
 /* A scale beside a weight that is there: rightly shaped, or not at all.  */
@@ -324,11 +334,16 @@ static void add_companion(struct input *in, struct made *made)
     const struct maker_tensor *of = &made->maker.tensors[choose(in, (unsigned)made->maker.n)];
     uint64_t shape[2] = {(of->shape[0] + 127) / 128, of->ndim > 1 ? (of->shape[1] + 127) / 128 : 1};
     char name[200];
-    if (choose(in, 4) == 1)
-        shape[choose(in, 2)] = PICK(in, sizes);
+    if (choose(in, 4) == 1) {
+        unsigned which = choose(in, 2);
+        shape[which] = PICK(in, sizes);
+    }
     snprintf(name, sizeof(name), "%s%s", of->name, PICK(in, companions));
-    add(made, name, choose(in, 3) ? FP8Q_F32 : PICK(in, dtypes), choose(in, 8) ? 2 : choose(in, 2),
-        shape, choose(in, 2) ? of->shard : choose(in, 3), next_values(in));
+
+    enum fp8q_dtype dtype = choose(in, 3) ? FP8Q_F32 : PICK(in, dtypes);
+    uint32_t ndim = choose(in, 8) ? 2 : choose(in, 2);
+    size_t shard = choose(in, 2) ? of->shard : choose(in, 3);
+    add(made, name, dtype, ndim, shape, shard, next_values(in));
 }
 
 static void add_stack(struct input *in, struct made *made, const char *root)
@@ -341,7 +356,8 @@ static void add_stack(struct input *in, struct made *made, const char *root)
     snprintf(name, sizeof(name), "%slayers.0.mlp.experts.gate_up_proj", root);
     add(made, name, dtype, 3, up, shard, next_values(in));
     snprintf(name, sizeof(name), "%slayers.0.mlp.experts.down_proj", root);
-    add(made, name, dtype, 3, down, choose(in, 2) ? shard : choose(in, 3), next_values(in));
+    shard = choose(in, 2) ? shard : choose(in, 3);
+    add(made, name, dtype, 3, down, shard, next_values(in));
 }
 
 /* Changes a tensor that is there: another dtype, another size, other values, another shard.  */
@@ -351,20 +367,23 @@ static void change(struct input *in, struct made *made)
         return;
     unsigned i = choose(in, (unsigned)made->maker.n);
     struct maker_tensor *t = &made->maker.tensors[i], before = *t, copy;
+    size_t place;
     switch (choose(in, 4)) {
     case 0:
         t->dtype = PICK(in, dtypes);
         break;
     case 1:
+        place = t->ndim > 0 ? choose(in, t->ndim) : 0;
         if (t->ndim > 0)
-            t->shape[choose(in, t->ndim)] = PICK(in, sizes);
+            t->shape[place] = PICK(in, sizes);
         break;
     case 2:
         made->values[i] = (enum values)choose(in, N_VALUES);
         break;
     default: /* the same name again, elsewhere */
         copy = *t;
-        add(made, copy.name, copy.dtype, copy.ndim, copy.shape, choose(in, 3), next_values(in));
+        place = choose(in, 3);
+        add(made, copy.name, copy.dtype, copy.ndim, copy.shape, place, next_values(in));
         return;
     }
     uint64_t n;

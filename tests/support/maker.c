@@ -159,6 +159,8 @@ void maker_write_index(const struct maker *m, const char *dir)
     fp8q_jsonw_close(&w, '}');
     fp8q_jsonw_open(&w, "weight_map", '{');
     for (size_t i = 0; i < m->n; i++) {
+        if (m->tensors[i].unlisted)
+            continue;
         maker_shard_name(name, sizeof(name), m->tensors[i].shard, m->n_shards);
         fp8q_jsonw_string(&w, m->tensors[i].name, name);
     }

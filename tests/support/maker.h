@@ -19,6 +19,7 @@ struct maker_tensor {
     enum fp8q_dtype dtype;
     size_t shard;
     const void *data; /* borrowed; NULL: maker's fill, or zeros */
+    bool unlisted;    /* the index does not name it */
 };
 
 struct maker {

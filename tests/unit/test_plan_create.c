@@ -177,6 +177,92 @@ static void stale_scales_are_left_out(void **state)
     }
 }
 
+static bool holds(const struct fp8q_plan *plan, const char *name)
+{
+    for (size_t i = 0; i < plan->n_tensors; i++)
+        if (strcmp(plan->tensors[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Scales without an FP8 weight go, quantized or left or not there; what only looks like one stays.  */
+static void scales_without_fp8_weights_go(void **state)
+{
+    static const struct {
+        const char *name;
+        bool goes;
+    } cases[] = {
+        {"lm_head.weight_scale_inv", true}, /* left unquantized */
+        {"model.norm.weight_scale", true},
+        {"model.layers.7.mlp.up_proj.weight_scale_inv", true}, /* no such weight */
+        {"model.layers.0.mlp.experts.down_proj_scale_inv", true},
+        {"model.layers.0.self_attn.weight_scaled", false},
+        {"model.norm.scale", false},            /* a parameter that some networks have */
+        {"model.temperature_scale_inv", false}, /* of nothing */
+    };
+    (void)state;
+
+    for (int dequantize = 0; dequantize < 2; dequantize++)
+        for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+            struct maker m = {.n = 0};
+            add_layer(&m, "model.");
+            add(&m, "lm_head.weight", FP8Q_BF16, 2, 128, 128, 1);
+            add(&m, "model.norm.weight", FP8Q_BF16, 1, 128, 1, 1);
+            add(&m, "model.layers.0.mlp.experts.down_proj", FP8Q_BF16, 3, 2, 128, 128);
+            add(&m, cases[i].name, FP8Q_F32, 2, 1, 1, 1);
+            struct fp8q_plan_options o = {.threads = 1, .dequantize = dequantize, .to = FP8Q_BF16};
+            struct made p = plan_of(&m, LLAMA, &o);
+            assert_ok(p.status, &p.err);
+            if (holds(p.plan, cases[i].name) == cases[i].goes)
+                fail_msg("%s, dequantize %d", cases[i].name, dequantize);
+            assert_int_equal(warned(&p, "stale-scale"), cases[i].goes && !dequantize);
+            put_away(&p);
+        }
+}
+
+/* A name that is made and also there cannot be written twice.  */
+static void no_name_is_written_twice(void **state)
+{
+    struct maker m = {.n = 0};
+    (void)state;
+    add_layer(&m, "model.");
+    add(&m, "model.layers.0.mlp.experts.gate_up_proj", FP8Q_BF16, 3, 2, 256, 128);
+    add(&m, "model.layers.0.mlp.experts.down_proj", FP8Q_BF16, 3, 2, 128, 256);
+    add(&m, "model.layers.0.mlp.experts.1.gate_proj.weight", FP8Q_I64, 1, 128, 1, 1);
+    struct made p = plan_of(&m,
+                            "{\"model_type\": \"qwen3_moe\", \"hidden_size\": 128, "
+                            "\"moe_intermediate_size\": 256}",
+                            &by_default);
+    if (p.status == FP8Q_OK) /* or the whole group is left, and nothing is made */
+        assert_false(decision(&p, "model.layers.0.mlp.experts.gate_up_proj")->quantize);
+    else
+        assert_failed(p.status, FP8Q_E_UNSUPPORTED, &p.err, "twice");
+    put_away(&p);
+}
+
+/* What an engine of today would take for the wrong thing is not written.  */
+static void a_list_that_engines_misread_is_refused(void **state)
+{
+    static const struct {
+        const char *beside, *part; /* the message names it */
+    } cases[] = {
+        {"model.layers.0.self_attn.qkv_proj.weight", "self_attn"}, /* and real parts of it */
+        {"model.layers.0.mlp.gate_up_proj.weight", "mlp"},
+        {"model.layers.0.self_attn.o_proj.adapter.weight", "o_proj"}, /* for lmdeploy */
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct maker m = {.n = 0};
+        add_layer(&m, "model.");
+        add(&m, cases[i].beside, FP8Q_BF16, 2, 64, 64, 1);
+        struct made p = plan_of(&m, LLAMA, &by_default);
+        assert_failed(p.status, FP8Q_E_ARG, &p.err, cases[i].part);
+        assert_string_equal(p.err.id, "exclusion-misread");
+        put_away(&p);
+    }
+}
+
 static void stale_configs_are_cut_out_wherever_they_stand(void **state)
 {
     static const char *const places[] = {
@@ -334,6 +420,9 @@ int main(void)
         cmocka_unit_test(groups_are_whole_whatever_a_member_is),
         cmocka_unit_test(included_members_do_not_split_groups),
         cmocka_unit_test(stale_scales_are_left_out),
+        cmocka_unit_test(scales_without_fp8_weights_go),
+        cmocka_unit_test(no_name_is_written_twice),
+        cmocka_unit_test(a_list_that_engines_misread_is_refused),
         cmocka_unit_test(stale_configs_are_cut_out_wherever_they_stand),
         cmocka_unit_test(descriptions_in_nested_configs_are_seen),
         cmocka_unit_test(packed_formats_are_refused_by_name),
