@@ -259,6 +259,20 @@ static int check_name(const char *name, struct fp8q_error *err)
                      fp8q_show(&shown, name));
 }
 
+/* By components, so that what lies in a directory comes right behind a file of that name.  */
+static int compare_names(const void *a, const void *b)
+{
+    const char *x = *(const char *const *)a, *y = *(const char *const *)b;
+    while (*x && *x == *y) {
+        x++;
+        y++;
+    }
+
+    /* The slash before all other characters.  */
+    unsigned first = *x == '/' ? 1 : (unsigned char)*x, second = *y == '/' ? 1 : (unsigned char)*y;
+    return (first > second) - (first < second);
+}
+
 /* No two shards of one name, and none that is the directory of another.  @names is for sorting.  */
 static int check_all_names(const struct fp8q_plan *plan, const char **names, size_t n,
                            struct fp8q_error *err)
@@ -270,12 +284,11 @@ static int check_all_names(const struct fp8q_plan *plan, const char **names, siz
         FP8Q_TRY(check_name(names[i], err));
     }
     if (n)
-        qsort(names, n, sizeof(*names), fp8q_compare_strings);
+        qsort(names, n, sizeof(*names), compare_names);
 
     for (size_t i = 1; i < n; i++) {
         size_t len = strlen(names[i - 1]);
 
-        /* Sorted, so what begins with the name comes right behind it.  */
         bool same = strncmp(names[i - 1], names[i], len) == 0 &&
                     (names[i][len] == '\0' || names[i][len] == '/');
         if (same)

@@ -414,9 +414,73 @@ static void only_a_given_limit_refuses(void **state)
     }
 }
 
+/* ---- names of shards ------------------------------------------------------------------------- */
+
+enum { MOST_NAMES = 3 };
+
+/* A checkpoint whose shards have these names, each with a layer's worth of one tensor.  */
+static void write_named(const char *dir, const char *const *names)
+{
+    struct maker m = {.sparse = true};
+    char index[2000] = "{\"metadata\": {}, \"weight_map\": {", path[600], name[100];
+    const uint64_t shape[2] = {128, 128};
+
+    maker_write_text(dir, "config.json", LLAMA);
+    for (size_t i = 0; i < MOST_NAMES && names[i]; i++) {
+        snprintf(name, sizeof(name), "model.layers.%zu.mlp.down_proj.weight", i);
+        maker_add(&m, name, FP8Q_BF16, 2, shape, i);
+        maker_write_text(dir, names[i], ""); /* for its directories */
+        snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+        assert_int_equal(remove(path), 0);
+        maker_write_shard(&m, i, path);
+        snprintf(index + strlen(index), sizeof(index) - strlen(index), "%s\"%s\": \"%s\"",
+                 i ? ", " : "", name, names[i]);
+    }
+    strcat(index, "}}");
+    maker_write_text(dir, "model.safetensors.index.json", index);
+    maker_free(&m);
+}
+
+/* With more than one shard, model.safetensors gets a number in its name, where another may stand.  */
+static void shards_do_not_share_names(void **state)
+{
+    static const struct {
+        const char *names[MOST_NAMES], *id;
+    } cases[] = {
+        {{"a.safetensors", "b.safetensors"}, ""},
+        {{"model.safetensors", "model-00002-of-00002.safetensors"}, "shard-name"},
+        {{"model.safetensors", "model-00002-of-00002.safetensors/a.safetensors"}, "shard-name"},
+        {{"model.safetensors", "model-00003-of-00003.safetensors.safetensors",
+          "model-00003-of-00003.safetensors/a.safetensors"},
+         "shard-name"},
+        {{"model.safetensors", "model-00003-of-00003.safetensors.safetensors",
+          "model-00003-of-00003.safetensor/a.safetensors"},
+         ""},
+        {{"fp8q-manifest.json/a.safetensors", "b.safetensors"}, "shard-reserved"},
+        {{"Config.json/a.safetensors", "b.safetensors"}, "shard-reserved"},
+        {{"model-scales.safetensors", "b.safetensors"}, "shard-reserved"},
+    };
+    struct fp8q_plan_options floats = by_default;
+    floats.dequantize = true;
+    floats.to = FP8Q_BF16;
+    (void)state;
+
+    for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(*cases); i++) {
+        struct made p = {.dir = temp_dir_make()};
+        write_named(p.dir, cases[i / 2].names);
+        assert_ok(fp8q_ckpt_open(p.dir, &p.ckpt, NULL, &p.err), &p.err);
+        const struct fp8q_plan_options *options = i % 2 ? &floats : &by_default;
+        assert_ok(fp8q_plan_create(p.ckpt, options, &p.plan, &p.warnings, &p.err), &p.err);
+        p.status = fp8q_plan_check(p.plan, &p.err);
+        assert_string_equal(p.status == FP8Q_OK ? "" : p.err.id, cases[i / 2].id);
+        put_away(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shards_do_not_share_names),
         cmocka_unit_test(groups_are_whole_whatever_a_member_is),
         cmocka_unit_test(included_members_do_not_split_groups),
         cmocka_unit_test(stale_scales_are_left_out),
