@@ -564,21 +564,30 @@ static int text_unchanged(const struct fp8q_ckpt *ckpt, const char *name, const 
     return is_same ? FP8Q_OK : changed(ckpt, name, "changed", err);
 }
 
-/* Both lists come from the same walk, so they agree name by name if nothing changed.  */
+static bool has_file(const struct fp8q_copies *copies, const char *name)
+{
+    for (size_t i = 0; i < copies->count; i++)
+        if (strcmp(copies->files[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Both lists have the order of the walk: up to the first name that differs nothing came or went.  */
 static int compare_lists(const struct fp8q_ckpt *ckpt, const struct fp8q_copies *then,
                          const struct fp8q_copies *now, struct fp8q_error *err)
 {
     for (size_t i = 0; i < then->count || i < now->count; i++) {
-        int order = 1;
-        if (i < then->count)
-            order = i < now->count ? strcmp(then->files[i].name, now->files[i].name) : -1;
+        const char *a = i < then->count ? then->files[i].name : NULL;
+        const char *b = i < now->count ? now->files[i].name : NULL;
 
-        if (order < 0)
-            return changed(ckpt, then->files[i].name, "was removed", err);
-        if (order > 0)
-            return changed(ckpt, now->files[i].name, "was added", err);
-        if (!same(&then->stats[i], &now->stats[i]))
-            return changed(ckpt, then->files[i].name, "changed", err);
+        if (a && b && strcmp(a, b) == 0) {
+            if (!same(&then->stats[i], &now->stats[i]))
+                return changed(ckpt, a, "changed", err);
+        } else if (a && !has_file(now, a)) {
+            return changed(ckpt, a, "was removed", err);
+        } else {
+            return changed(ckpt, b, "was added", err);
+        }
     }
     return FP8Q_OK;
 }

@@ -10,7 +10,7 @@
 #include "plan/manifest.h"
 
 struct fp8q_copies {
-    struct fp8q_side_file *files; /* sorted by name */
+    struct fp8q_side_file *files; /* in the order of the walk: by name in each directory */
     struct stat *stats;           /* of each, when it was listed */
     size_t count;
     uint64_t bytes;

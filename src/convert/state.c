@@ -153,33 +153,39 @@ static const char *name_of(const struct fp8q_json *file)
     return fp8q_json_string(fp8q_json_get(file, "name"), "");
 }
 
-/* Two lists of files, both sorted by name.  */
+static bool has_name(const struct fp8q_json *files, const char *name)
+{
+    for (const struct fp8q_json *f = fp8q_json_first(files); f; f = fp8q_json_next(f))
+        if (strcmp(name_of(f), name) == 0)
+            return true;
+    return false;
+}
+
+/* Two lists of files in one order, whichever that is.  The first difference is enough for a message:
+ * a file that changed, or the one that is in one list alone.  */
 static bool compare_files(const struct fp8q_json *then, const struct fp8q_json *now,
                           const char *kind, struct fp8q_text *out)
 {
-    struct fp8q_shown shown;
     const struct fp8q_json *a = fp8q_json_first(then), *b = fp8q_json_first(now);
+    struct fp8q_shown shown;
 
-    while (a || b) {
-        int order = strcmp(name_of(a), name_of(b));
-        if (!a || !b)
-            order = a ? -1 : 1;
-
-        if (order == 0 && !same_value(a, b))
-            fp8q_text_printf(out, "%s \"%s\" of the source has changed", kind,
-                             fp8q_show(&shown, name_of(a)));
-        else if (order != 0)
-            fp8q_text_printf(out, "%s \"%s\" of the source is %s", kind,
-                             fp8q_show(&shown, name_of(order < 0 ? a : b)),
-                             order < 0 ? "gone" : "new");
-
-        /* The first difference is enough for a message.  */
-        if (out->len)
-            return true;
+    while (a && b && same_value(a, b)) {
         a = fp8q_json_next(a);
         b = fp8q_json_next(b);
     }
-    return false;
+    if (!a && !b)
+        return false;
+
+    const char *name = name_of(a ? a : b), *how = "is new";
+    if (a && b && strcmp(name, name_of(b)) == 0)
+        how = "has changed";
+    else if (a && !has_name(now, name))
+        how = "is gone";
+    else
+        name = name_of(b);
+
+    fp8q_text_printf(out, "%s \"%s\" of the source %s", kind, fp8q_show(&shown, name), how);
+    return true;
 }
 
 static bool compare_requests(const struct fp8q_json *then, const struct fp8q_json *now,

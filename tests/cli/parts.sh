@@ -30,6 +30,18 @@ run fp8q quantize -q --part 1/2 $more src dst
 run fp8q quantize -q --part 1/3 $more --scale-fmt ue8m0 src dst
 touch -d 2020-01-01 other/*.safetensors
 run fp8q quantize -q --part 1/3 $more other dst
+# A side file that is gone, or new, by its own name, whatever the order of directories and files.
+cp -rp src more-files && mkdir more-files/a && touch more-files/a/b more-files/a.txt
+fp8q quantize -q --part 1/3 $more more-files sided
+rm more-files/a/b
+run fp8q quantize -q --part 2/3 $more more-files sided
+rm -r sided.partial sided.partial.fp8q
+fp8q quantize -q --part 1/3 $more more-files sided
+touch more-files/a/b
+run fp8q quantize -q --part 2/3 $more more-files sided
+rm more-files/a.txt && touch more-files/a/c
+run fp8q quantize -q --part 2/3 $more more-files sided
+rm -r sided.partial sided.partial.fp8q
 # While a part runs (it holds a shared lock), nobody can finish.
 flock --shared dst.partial.fp8q/lock sleep 2 &
 sleep 0.5
