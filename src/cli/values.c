@@ -60,8 +60,9 @@ static bool parse_size(const char *text, uint64_t *out)
                  {"TiB", 1099511627776.0}};
     char *end;
 
-    /* strtod() would also take signs, spaces, "inf" and "nan".  */
-    if (*text < '0' || *text > '9')
+    /* strtod() would also take signs, spaces, "inf", "nan" and "0x10".  */
+    size_t zeros = strspn(text, "0");
+    if (*text < '0' || *text > '9' || text[zeros] == 'x' || text[zeros] == 'X')
         return false;
 
     double value = strtod(text, &end);
