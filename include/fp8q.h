@@ -238,6 +238,26 @@ size_t fp8q_checkpoint_find(const struct fp8q_checkpoint *checkpoint, const char
 int fp8q_checkpoint_read(const struct fp8q_checkpoint *checkpoint, size_t index, uint64_t offset,
                          void *bytes_out, size_t len, struct fp8q_error *err);
 
+/* What the values of one matrix are, block by block of 128x128.  FP8 values count with their scales.  */
+struct fp8q_block_statistics {
+    float amax;                 /* largest magnitude, infinities counted, NaN not */
+    uint64_t n_values, n_small; /* @n_small: not 0, and below 2^-6/448 of @amax: subnormal in FP8 */
+};
+struct fp8q_statistics {
+    size_t size;
+    uint64_t n_values, n_zeros, n_nonfinite, n_small;
+    double min, max, mean, rms;           /* of the finite values; NaN if there is none */
+    uint64_t grid_rows, grid_cols;        /* blocks; those of stacked matrices below each other */
+    struct fp8q_block_statistics *blocks; /* grid_rows * grid_cols, owned */
+};
+
+/* Reads tensor @index, a matrix or a stack of them, in memory for 128 rows.  FP8Q_E_UNSUPPORTED for
+ * another shape or dtype, and as fp8q_checkpoint_scheme().  fp8q_statistics_reset() releases.  */
+int fp8q_checkpoint_statistics(const struct fp8q_checkpoint *checkpoint, size_t index,
+                               const struct fp8q_run *run, struct fp8q_statistics *statistics_out,
+                               struct fp8q_error *err);
+void fp8q_statistics_reset(struct fp8q_statistics *statistics);
+
 struct fp8q_shard_info {
     const char *name;
     uint64_t file_bytes;

@@ -10,7 +10,7 @@
 
 #include "api/internal.h"
 #include "base/mem.h"
-#include "checkpoint/weights.h"
+#include "checkpoint/values.h"
 #include "select/inspect.h"
 
 struct fp8q_checkpoint {
@@ -215,4 +215,16 @@ int fp8q_checkpoint_read(const struct fp8q_checkpoint *c, size_t index, uint64_t
 {
     FP8Q_TRY(require_tensor(c, index, err));
     return fp8q_ckpt_read(c->ckpt, &c->ckpt->tensors[index], offset, bytes, len, err);
+}
+
+int fp8q_checkpoint_statistics(const struct fp8q_checkpoint *c, size_t index,
+                               const struct fp8q_run *run, struct fp8q_statistics *out,
+                               struct fp8q_error *err)
+{
+    struct fp8q_manner manner;
+
+    *out = (struct fp8q_statistics){.size = sizeof(*out)};
+    FP8Q_TRY(require_tensor(c, index, err));
+    FP8Q_TRY(fp8q_manner_of(run, &manner, err));
+    return fp8q_look_at_values(c->ckpt, c->ckpt->tensors[index].name, manner.kernel, out, err);
 }

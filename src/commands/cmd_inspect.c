@@ -4,13 +4,14 @@
  */
 #include "cli/format.h"
 #include "cli/options.h"
+#include "cli/tensor_view.h"
 #include "commands/commands.h"
 
 static const char usage[] =
     "usage: fp8q inspect [options] PATH\n\n"
     "Prints what a safetensors file or a checkpoint directory holds, and how it is quantized.\n"
-    "Reads headers and config only.  -v prints every tensor.\n\n"
-    "Example: fp8q inspect -v Qwen3-4B-FP8";
+    "Reads headers and config only.  -v prints every tensor, --tensor the values of one.\n\n"
+    "Example: fp8q inspect Qwen3-4B-FP8 --tensor model.layers.0.mlp.down_proj";
 
 /* ---- for people ------------------------------------------------------------------------------ */
 
@@ -104,12 +105,26 @@ static void write_all(struct fp8q_jsonw *w, const struct fp8q_checkpoint *c)
     write_tensors(w, c);
 }
 
+/* Tensors that are alike are one line, unless every one was asked for.  */
+static void report(struct cli *cli, const struct fp8q_checkpoint *c)
+{
+    if (cli->verbose)
+        print_tensors(cli, c);
+    else
+        print_groups(cli, c);
+
+    print_totals(cli, fp8q_checkpoint_info(c));
+    write_all(&cli->json, c);
+}
+
 int cmd_inspect(struct cli *cli)
 {
-    const struct cli_option options[] = {{.name = NULL}};
+    const char *tensor = NULL, *path;
+    const struct cli_option options[] = {{"tensor", 0, CLI_TEXT, &tensor, "NAME",
+                                          "read this tensor: its values, and a map of its blocks"},
+                                         {.name = NULL}};
     const struct cli_syntax syntax = {.usage = usage, .options = options, .min = 1, .max = 1};
     struct fp8q_checkpoint *c = NULL;
-    const char *path;
     int code;
     if (!cli_parse(cli, &syntax, &path, &code))
         return code;
@@ -120,15 +135,11 @@ int cmd_inspect(struct cli *cli)
 
     /* Warnings come before the report, not in the middle of it.  */
     cli_show_warnings(cli);
-    /* Tensors that are alike are one line, unless every one was asked for.  */
-    if (cli->verbose)
-        print_tensors(cli, c);
+    if (tensor)
+        status = cli_view_tensor(cli, c, tensor);
     else
-        print_groups(cli, c);
-
-    print_totals(cli, fp8q_checkpoint_info(c));
-    write_all(&cli->json, c);
+        report(cli, c);
 
     fp8q_checkpoint_close(c);
-    return cli_end(cli, FP8Q_OK);
+    return cli_end(cli, status);
 }
