@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,6 +154,27 @@ static void json_tail(struct cli *cli, int status)
     fp8q_jsonw_close(w, '}');
 }
 
+/* Whoever was to read standard output has closed its end of the pipe, as `head` does.  */
+static bool reader_is_gone(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO};
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR);
+}
+
+int cli_flush(void)
+{
+    /* A full disk under a redirection shows only now; work that is done is no excuse.  */
+    bool flushed = fflush(stdout) == 0;
+    if (flushed && !ferror(stdout))
+        return 0;
+
+    /* Who has read enough wants to hear no more.  */
+    const char *why = flushed ? "not all was taken" : strerror(errno);
+    if (!reader_is_gone())
+        fprintf(stderr, "fp8q: error: writing to standard output: %s\n", why);
+    return 3;
+}
+
 int cli_end(struct cli *cli, int status)
 {
     cli_progress_clear();
@@ -176,14 +198,9 @@ int cli_end(struct cli *cli, int status)
         }
     }
 
-    /* A full disk under a redirection shows only now; work that is done is no excuse.  */
-    bool flushed = fflush(stdout) == 0;
-    if (!flushed || ferror(stdout)) {
-        fprintf(stderr, "fp8q: error: writing to standard output: %s\n",
-                flushed ? "not all was taken" : strerror(errno));
-        /* An earlier failure is the one to tell.  */
-        code = code ? code : 3;
-    }
+    /* An earlier failure is the one to tell.  */
+    int arrived = cli_flush();
+    code = code ? code : arrived;
 
     fp8q_text_reset(&cli->json.text);
     fp8q_warnings_reset(&cli->warnings);

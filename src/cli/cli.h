@@ -72,6 +72,9 @@ void cli_progress(void *ctx, const char *stage, uint64_t done, uint64_t total, e
 void cli_progress_choose(struct cli *cli);
 void cli_progress_clear(void);
 
+/* Flushes stdout and checks that it arrived: 0, or exit status 3 after a message, which a closed pipe
+ * does not get.  */
+int cli_flush(void);
 /* Ends a command: shows warnings and the error (stderr), prints the JSON object, flushes stdout and
  * checks that it arrived.  @status is the library's; returns the exit status.  */
 int cli_end(struct cli *cli, int status);

@@ -5,9 +5,12 @@
 #include "cli/report.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "cli/format.h"
+#include "cli/terminal.h"
 
 static double reduction(const struct fp8q_plan_info *plan)
 {
@@ -18,7 +21,9 @@ static double reduction(const struct fp8q_plan_info *plan)
 
 static void print_tensors(struct cli *cli, const struct fp8q_conversion *c)
 {
+    enum { BEFORE_NAME = 57 };
     const struct fp8q_planned_tensor *t;
+    struct cli_fitted fitted;
     struct fp8q_shown shown;
     char shape[256];
 
@@ -26,26 +31,48 @@ static void print_tensors(struct cli *cli, const struct fp8q_conversion *c)
     for (size_t i = 0; cli->verbose && (t = fp8q_conversion_tensor(c, i)); i++)
         cli_print(cli, "%-8s %-19s %-8s %-18s %s\n", t->quantize ? "quantize" : "leave", t->reason,
                   fp8q_dtype_name(t->dtype), cli_shape(shape, sizeof(shape), t->shape, t->ndim),
-                  fp8q_show(&shown, t->name));
+                  cli_fit(&fitted, BEFORE_NAME, fp8q_show(&shown, t->name)));
+}
+
+static uint64_t largest_reason(const struct fp8q_conversion *c)
+{
+    const struct fp8q_reason_count *r;
+    uint64_t largest = 0;
+
+    for (size_t i = 0; (r = fp8q_conversion_reason(c, i)); i++)
+        largest = fp8q_max_u64(largest, r->source_bytes);
+    return largest;
+}
+
+/* "  quantize  backbone  14 tensors  1.97 MB -> 983.28 kB", and a bar: its length the source's bytes,
+ * what is filled the output's.  */
+static void print_reason(struct cli *cli, const struct fp8q_reason_count *r, uint64_t largest)
+{
+    enum { BEFORE_BAR = 73 };
+    char before[32], after[32], arrow[48] = "";
+    struct cli_bar bar;
+
+    /* What is left as it is keeps its size.  */
+    if (r->quantized)
+        snprintf(arrow, sizeof(arrow), " -> %s", cli_bytes(after, r->output_bytes));
+    cli_print(cli, "  %-9s %-19s %6zu tensors %12s", r->quantized ? "quantize" : "leave", r->reason,
+              r->tensors, cli_bytes(before, r->source_bytes));
+
+    cli_bar(&bar, BEFORE_BAR, r->output_bytes, r->source_bytes, largest);
+    if (*bar.text)
+        cli_print(cli, "%-13s %s\n", arrow, bar.text);
+    else
+        cli_print(cli, "%s\n", arrow);
 }
 
 static void print_reasons(struct cli *cli, const struct fp8q_conversion *c, bool quantized)
 {
     const struct fp8q_reason_count *r;
-    char before[32], after[32];
+    uint64_t largest = largest_reason(c);
 
-    for (size_t i = 0; (r = fp8q_conversion_reason(c, i)); i++) {
-        if (r->quantized != quantized)
-            continue;
-        cli_print(cli, "  %-9s %-19s %6zu tensors %12s", quantized ? "quantize" : "leave",
-                  r->reason, r->tensors, cli_bytes(before, r->source_bytes));
-
-        /* What is left as it is keeps its size.  */
-        if (quantized)
-            cli_print(cli, " -> %s", cli_bytes(after, r->output_bytes));
-
-        cli_print(cli, "\n");
-    }
+    for (size_t i = 0; (r = fp8q_conversion_reason(c, i)); i++)
+        if (r->quantized == quantized)
+            print_reason(cli, r, largest);
 }
 
 static bool is_unclear(const char *reason)

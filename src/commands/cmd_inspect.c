@@ -2,9 +2,13 @@
  *
  * cmd_inspect.c - fp8q inspect PATH
  */
+#include <string.h>
+
+#include "base/mem.h"
 #include "cli/format.h"
 #include "cli/options.h"
 #include "cli/tensor_view.h"
+#include "cli/terminal.h"
 #include "commands/commands.h"
 
 static const char usage[] =
@@ -17,26 +21,74 @@ static const char usage[] =
 
 static void print_tensors(struct cli *cli, const struct fp8q_checkpoint *c)
 {
+    enum { BEFORE_NAME = 57 };
     const struct fp8q_tensor_info *t;
+    struct cli_fitted fitted;
     struct fp8q_shown shown;
     char shape[256], bytes[32];
 
     for (size_t i = 0; (t = fp8q_checkpoint_tensor(c, i)); i++)
         cli_print(cli, "%-8s %-18s %10s  %-16s %s\n", fp8q_dtype_name(t->dtype),
                   cli_shape(shape, sizeof(shape), t->shape, t->ndim), cli_bytes(bytes, t->bytes),
-                  t->role, fp8q_show(&shown, t->name));
+                  t->role, cli_fit(&fitted, BEFORE_NAME, fp8q_show(&shown, t->name)));
 }
 
 static void print_groups(struct cli *cli, const struct fp8q_checkpoint *c)
 {
+    enum { BEFORE_NAME = 49 };
     const struct fp8q_tensor_group *g;
+    struct cli_fitted fitted;
     struct fp8q_shown shown;
     char shape[256], bytes[32];
 
     for (size_t i = 0; (g = fp8q_checkpoint_group(c, i)); i++)
         cli_print(cli, "%6zu x %-8s %-18s %10s  %s\n", g->count, fp8q_dtype_name(g->dtype),
                   cli_shape(shape, sizeof(shape), g->shape, g->ndim), cli_bytes(bytes, g->bytes),
-                  fp8q_show(&shown, g->pattern));
+                  cli_fit(&fitted, BEFORE_NAME, fp8q_show(&shown, g->pattern)));
+}
+
+/* Bytes of the tensors of one role.  */
+struct role_sum {
+    const char *role;
+    size_t tensors;
+    uint64_t bytes;
+};
+
+/* Adds up what @c holds by role, in the order in which roles first occur; returns how many.  */
+static size_t sum_roles(const struct fp8q_checkpoint *c, struct role_sum *sums, size_t cap)
+{
+    const struct fp8q_tensor_info *t;
+    size_t n = 0, at;
+
+    for (size_t i = 0; (t = fp8q_checkpoint_tensor(c, i)); i++) {
+        for (at = 0; at < n && strcmp(sums[at].role, t->role) != 0; at++)
+            continue;
+        if (at == cap)
+            continue;
+        if (at == n)
+            sums[n++] = (struct role_sum){.role = t->role};
+        sums[at].tensors++;
+        sums[at].bytes += t->bytes;
+    }
+    return n;
+}
+
+static void print_roles(struct cli *cli, const struct fp8q_checkpoint *c)
+{
+    enum { MOST_ROLES = 64, BEFORE_BAR = 48 };
+    struct role_sum sums[MOST_ROLES];
+    size_t n = sum_roles(c, sums, MOST_ROLES);
+    uint64_t largest = 0;
+    struct cli_bar bar;
+    char bytes[32];
+
+    for (size_t i = 0; i < n; i++)
+        largest = fp8q_max_u64(largest, sums[i].bytes);
+    for (size_t i = 0; i < n; i++) {
+        cli_bar(&bar, BEFORE_BAR, sums[i].bytes, sums[i].bytes, largest);
+        cli_print(cli, "  %-19s %6zu tensors %12s%s%s\n", sums[i].role, sums[i].tensors,
+                  cli_bytes(bytes, sums[i].bytes), *bar.text ? "  " : "", bar.text);
+    }
 }
 
 static void print_totals(struct cli *cli, const struct fp8q_checkpoint_info *info)
@@ -113,6 +165,7 @@ static void report(struct cli *cli, const struct fp8q_checkpoint *c)
     else
         print_groups(cli, c);
 
+    print_roles(cli, c);
     print_totals(cli, fp8q_checkpoint_info(c));
     write_all(&cli->json, c);
 }

@@ -68,14 +68,6 @@ static void hold_standard_streams(void)
             _exit(3);
 }
 
-static int flushed(void)
-{
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return 0;
-    fprintf(stderr, "fp8q: error: writing to standard output: %s\n", strerror(errno));
-    return 3;
-}
-
 static int print_help(void)
 {
     puts("usage: fp8q COMMAND [options] ...\n\n"
@@ -89,7 +81,7 @@ static int print_help(void)
          "malformed\n"
          "input, 4 policy violation, 5 evidence missing, stale or inconclusive.\n\n"
          "Example: fp8q quantize Qwen3-4B && fp8q verify Qwen3-4B-FP8 --source Qwen3-4B");
-    return flushed();
+    return cli_flush();
 }
 
 static const struct cli_command *find_command(const char *name)
@@ -149,7 +141,7 @@ static int complete_line(int argc, char **argv)
         cli_complete_word("--", "version", argv[0], "print the version");
     }
     if (!command)
-        return flushed();
+        return cli_flush();
 
     cli_begin(&cli, argc, argv, &stop);
     cli.complete = cli_complete;
@@ -176,7 +168,7 @@ int main(int argc, char **argv)
 
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         printf("fp8q %s\n", fp8q_version());
-        return flushed();
+        return cli_flush();
     }
 
     if (strcmp(argv[1], "__complete") == 0)

@@ -1,0 +1,22 @@
+# What only a terminal shows: bars, names cut to the width, colours.  `script` makes one.
+make_checkpoint tiny src
+on_terminal() { # COLUMNS COMMAND
+    script -qec "stty cols $1; $2" /dev/null </dev/null | tr -d '\r' | sed 's/\x1b/<ESC>/g'
+}
+echo "bars: source by length, output by what is filled"
+on_terminal 110 "fp8q quantize src --dry-run" | grep -E ' (quantize|leave) '
+on_terminal 80 "fp8q quantize src --dry-run" | grep -E ' (quantize|leave) '
+echo "UTF-8"
+on_terminal 110 "LC_ALL=C.UTF-8 fp8q quantize src --dry-run" | grep -E ' backbone '
+echo "names end where the line does"
+on_terminal 80 "fp8q inspect src -v" | awk '{ if (length($0) > 80) long++ } /self_attn.k_proj.weight/ END { print long + 0, "lines are too long" }'
+echo "roles"
+on_terminal 80 "fp8q inspect src" | sed -n '/tensors  /p'
+echo "colours, and none"
+on_terminal 80 "fp8q quantize src dst" | grep wrote
+rm -rf dst
+on_terminal 80 "NO_COLOR=1 fp8q quantize src dst" | grep wrote
+rm -rf dst
+fp8q quantize src dst | grep wrote
+echo "a reader that has read enough"
+fp8q inspect src -v | head -n 1
