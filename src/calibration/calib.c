@@ -45,6 +45,28 @@ const char *fp8q_calib_site_of(const char *tensor_name, struct fp8q_name *buf)
     return buf->text;
 }
 
+/* The exponent and four bits of the fraction, counted from those of 2^-24.  */
+enum { BIN_SHIFT = 19, FIRST_BIN = (127 - 24) << 4 };
+
+unsigned fp8q_value_bin(float magnitude)
+{
+    uint32_t bits;
+    memcpy(&bits, &magnitude, sizeof(bits));
+    uint32_t place = bits >> BIN_SHIFT;
+
+    if (place < FIRST_BIN)
+        return 0;
+    return place - FIRST_BIN < FP8Q_VALUE_BINS ? place - FIRST_BIN : FP8Q_VALUE_BINS - 1;
+}
+
+float fp8q_value_edge(unsigned bin)
+{
+    uint32_t bits = (FIRST_BIN + bin) << BIN_SHIFT;
+    float edge;
+    memcpy(&edge, &bits, sizeof(edge));
+    return edge;
+}
+
 /* ---- reading ------------------------------------------------------------------------------- */
 
 static int bad(const struct fp8q_calib *c, const char *tensor, const char *what,
@@ -113,6 +135,7 @@ static int read_site(const struct fp8q_calib *c, const struct fp8q_tensor *sumsq
     FP8Q_TRY(read_counts(c, s, "count", s->count, s->n_groups, &has_count, err));
     FP8Q_TRY(read_counts(c, s, "hblk_count", s->moment_count, 2, &has_moments, err));
     FP8Q_TRY(read_counts(c, s, "amax_hist", s->hist, FP8Q_HIST_BINS, &s->has_hist, err));
+    FP8Q_TRY(read_counts(c, s, "value_hist", s->values, FP8Q_VALUE_BINS, &s->has_values, err));
 
     /* Either all three of the Hessian's parts are there or none.  */
     if (!has_count || s->has[FP8Q_CALIB_HBLK] != has_moments ||

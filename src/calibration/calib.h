@@ -9,6 +9,7 @@
  *     S.sumsq         F32 [G,K]        sum of squares by channel; S.sum the same of values
  *     S.absmax        F32 [G,K]        largest magnitude
  *     S.amax_hist     I64 [64]         1x128 tiles by floor(log2(amax)) + 40, clamped to 0..63
+ *     S.value_hist    I64 [768]        elements by magnitude, fp8q_value_bin()
  *     S.hblk          F32 [B,128,128]  Hessian: second moments within each block of 128 channels
  *                                      (B = ceil(K/128), zero padded) of token vectors scaled to
  *                                      length 1, of the tokens to fit
@@ -27,6 +28,7 @@
 
 #define FP8Q_CALIB_FORMAT "fp8q-calib/1"
 #define FP8Q_HIST_BINS 64
+#define FP8Q_VALUE_BINS 768
 #define FP8Q_MOMENTS ((size_t)FP8Q_BLOCK * FP8Q_BLOCK) /* floats of one block's second moments */
 
 enum fp8q_calib_array {
@@ -48,7 +50,8 @@ struct fp8q_calib_site {
     int64_t count[FP8Q_MODALITIES];
     int64_t moment_count[2]; /* tokens in HBLK and HELD */
     int64_t hist[FP8Q_HIST_BINS];
-    bool has[FP8Q_CALIB_N_ARRAYS], has_hist;
+    int64_t values[FP8Q_VALUE_BINS];
+    bool has[FP8Q_CALIB_N_ARRAYS], has_hist, has_values;
 };
 
 struct fp8q_calib_meta {
@@ -73,6 +76,11 @@ struct fp8q_calib {
  * "calibration-empty": statistics of zero tokens.  */
 int fp8q_calib_open(const char *path, struct fp8q_calib *calib_out, struct fp8q_error *err);
 void fp8q_calib_close(struct fp8q_calib *calib);
+
+/* Bins of magnitudes: 16 for each power of two from 2^-24 up to 2^24; what is smaller or larger
+ * counts in the first or the last.  fp8q_value_edge() is the least magnitude of a bin.  */
+unsigned fp8q_value_bin(float magnitude);
+float fp8q_value_edge(unsigned bin);
 
 /* NULL if there is none of that name.  */
 const struct fp8q_calib_site *fp8q_calib_find(const struct fp8q_calib *calib, const char *site);

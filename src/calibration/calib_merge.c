@@ -38,7 +38,8 @@ static int merge_site(struct merge *m, const struct fp8q_calib *other, struct fp
      */
     bool fits = add_counts(s->count, o->count, o->n_groups) &&
                 add_counts(s->moment_count, o->moment_count, 2) &&
-                add_counts(s->hist, o->hist, FP8Q_HIST_BINS);
+                add_counts(s->hist, o->hist, FP8Q_HIST_BINS) &&
+                add_counts(s->values, o->values, FP8Q_VALUE_BINS);
     if (!fits)
         return fp8q_fail(err, FP8Q_E_FORMAT, "calibration",
                          "%s and %s cannot be merged: the counts of \"%s\" add up to more than a "
@@ -51,6 +52,7 @@ static int merge_site(struct merge *m, const struct fp8q_calib *other, struct fp
     for (int a = 0; a < FP8Q_CALIB_N_ARRAYS; a++)
         s->has[a] &= o->has[a];
     s->has_hist &= o->has_hist;
+    s->has_values &= o->has_values;
     return FP8Q_OK;
 }
 

@@ -57,6 +57,8 @@ static void list_tensors(struct writer *w)
             add_counts(w, s, "hblk_count", 2);
         if (s->has_hist)
             add_counts(w, s, "amax_hist", FP8Q_HIST_BINS);
+        if (s->has_values)
+            add_counts(w, s, "value_hist", FP8Q_VALUE_BINS);
     }
 
     for (size_t i = 0; i < w->calib->n_sites; i++) {
@@ -145,6 +147,8 @@ static int put_data(struct writer *w, fp8q_calib_get_fn *get, void *ctx, struct 
             FP8Q_TRY(put(w, s->moment_count, sizeof(s->moment_count), err));
         if (s->has_hist)
             FP8Q_TRY(put(w, s->hist, sizeof(s->hist), err));
+        if (s->has_values)
+            FP8Q_TRY(put(w, s->values, sizeof(s->values), err));
         for (int a = 0; a < FP8Q_CALIB_N_ARRAYS; a++) {
             uint64_t floats = fp8q_calib_floats(s, (enum fp8q_calib_array)a);
             most = floats > most ? floats : most;
@@ -174,7 +178,7 @@ static int check_new(const char *path, bool overwrite, struct fp8q_error *err)
 static int write_all(struct writer *w, const char *path, bool overwrite, fp8q_calib_get_fn *get,
                      void *ctx, struct fp8q_error *err)
 {
-    size_t most = w->calib->n_sites * (3 + FP8Q_CALIB_N_ARRAYS);
+    size_t most = w->calib->n_sites * (4 + FP8Q_CALIB_N_ARRAYS);
     w->tensors = fp8q_array(most, sizeof(*w->tensors));
     w->names = fp8q_array(most, sizeof(*w->names));
     w->shapes = fp8q_array(most, sizeof(*w->shapes));

@@ -72,7 +72,9 @@ struct site_job {
     struct sums *sums;
     const float *x;
     size_t width;
-    int64_t (*hists)[FP8Q_HIST_BINS]; /* per block of channels */
+    struct counts {
+        int64_t tiles[FP8Q_HIST_BINS], values[FP8Q_VALUE_BINS];
+    } * counts; /* per block of channels */
 };
 
 static unsigned hist_bin(float amax)
@@ -100,9 +102,10 @@ static void add_tile(const struct site_job *job, size_t block, size_t n, const f
         job->sums->sumsq[at + i] += (double)v * (double)v;
         if (magnitude > job->sums->absmax[at + i])
             job->sums->absmax[at + i] = magnitude;
+        job->counts[block].values[fp8q_value_bin(magnitude)]++;
         amax = magnitude > amax ? magnitude : amax;
     }
-    job->hists[block][hist_bin(amax)]++;
+    job->counts[block].tiles[hist_bin(amax)]++;
 }
 
 /* h += sum over the run of u u^T, u = this block's part of a token vector scaled to length 1.  */
@@ -207,16 +210,19 @@ static int on_site(void *ctx, struct fp8q_forward *fw, const struct fp8q_site_in
         c->inverse_norms[t] = square > 0 ? (float)(1.0 / sqrt(square)) : 0.0f;
     }
 
-    job.hists = fp8q_array(blocks, sizeof(*job.hists));
-    if (!job.hists)
+    job.counts = fp8q_array(blocks, sizeof(*job.counts));
+    if (!job.counts)
         return fp8q_fail_nomem(err);
     int status = fp8q_pool_run(fw->watch, fw->n_threads, blocks, block_task, &job, err);
 
     /* Each block has its own bins, whole numbers that may be joined in any order.  */
-    for (size_t b = 0; b < blocks; b++)
+    for (size_t b = 0; b < blocks; b++) {
         for (size_t i = 0; i < FP8Q_HIST_BINS; i++)
-            job.site->hist[i] += job.hists[b][i];
-    free(job.hists);
+            job.site->hist[i] += job.counts[b].tiles[i];
+        for (size_t i = 0; i < FP8Q_VALUE_BINS; i++)
+            job.site->values[i] += job.counts[b].values[i];
+    }
+    free(job.counts);
     count_tokens(&job);
     return status;
 }
@@ -296,7 +302,7 @@ static int open_site(struct collector *c, uint32_t layer, enum fp8q_site_kind ki
     memcpy(s->name, name.text, sizeof(s->name));
     s->width = fp8q_site_width(c->model, kind);
     s->n_groups = n_groups;
-    s->has_hist = true;
+    s->has_hist = s->has_values = true;
     for (int a = 0; a < FP8Q_CALIB_N_ARRAYS; a++)
         s->has[a] = a < FP8Q_CALIB_HBLK || !c->options->no_moments;
 
