@@ -141,14 +141,29 @@ const char *fp8q_dtype_name(enum fp8q_dtype dtype);
 
 /* Names and config of the output (docs: "config.json").  AUTO is fp8, and compressed-tensors where
  * scales per row or per tensor can be said in it alone.  */
-enum fp8q_format { FP8Q_FORMAT_AUTO, FP8Q_FORMAT_FP8, FP8Q_FORMAT_COMPRESSED_TENSORS };
+enum fp8q_format {
+    FP8Q_FORMAT_AUTO,
+    FP8Q_FORMAT_FP8,
+    FP8Q_FORMAT_COMPRESSED_TENSORS,
+    FP8Q_FORMAT_MODELOPT /* FP8_STATIC only */
+};
 /* All scales in one shard of their own, or each beside its weight.  */
 enum fp8q_scales { FP8Q_SCALES_SIDECAR, FP8Q_SCALES_INLINE };
 /* amax/448, or the smallest power of two not below it.  Both are stored as F32.  */
 enum fp8q_scale_fmt { FP8Q_SCALE_F32, FP8Q_SCALE_UE8M0 };
 /* One scale for 128x128 elements, per row (output channel), per tensor, or a power of two for 32
- * elements of a row: FP8_BLOCK, FP8_DYNAMIC, FP8, MXFP8.  */
-enum fp8q_scheme { FP8Q_SCHEME_BLOCK, FP8Q_SCHEME_CHANNEL, FP8Q_SCHEME_TENSOR, FP8Q_SCHEME_GROUP };
+ * elements of a row: FP8_BLOCK, FP8_DYNAMIC, FP8, MXFP8.  FP8_STATIC is FP8 with a scale for the
+ * inputs of each linear beside it, from a calibration.  */
+enum fp8q_scheme {
+    FP8Q_SCHEME_BLOCK,
+    FP8Q_SCHEME_CHANNEL,
+    FP8Q_SCHEME_TENSOR,
+    FP8Q_SCHEME_GROUP,
+    FP8Q_SCHEME_STATIC
+};
+/* The largest input that a static scale keeps: the largest seen, the end of the bin up to which
+ * 99.99 % or 99.9 % of the values lie, or where the squared error of E4M3 is least.  */
+enum fp8q_input_range { FP8Q_RANGE_ABSMAX, FP8Q_RANGE_P9999, FP8Q_RANGE_P999, FP8Q_RANGE_MSE };
 /* Weights whose sizes are no multiples of 128: left unquantized, quantized in blocks all the same,
  * or quantized per row.  */
 enum fp8q_unaligned { FP8Q_UNALIGNED_KEEP, FP8Q_UNALIGNED_QUANTIZE, FP8Q_UNALIGNED_CHANNEL };
@@ -159,7 +174,7 @@ struct fp8q_request {
     size_t size;
     const char *source;         /* a .safetensors file or a checkpoint directory */
     const char *like;           /* NULL, or a checkpoint whose quantized set is taken */
-    const char *calibration;    /* NULL, or statistics for GPTQ rounding */
+    const char *calibration;    /* NULL, or statistics for GPTQ rounding or FP8_STATIC */
     const char *const *ignore;  /* patterns, as fp8q(1) tells: left unquantized */
     const char *const *include; /* quantized though the defaults would leave them */
     size_t n_ignore, n_include;
@@ -170,10 +185,11 @@ struct fp8q_request {
     enum fp8q_scale_fmt scale_fmt;
     enum fp8q_scheme scheme;
     enum fp8q_unaligned unaligned;
-    uint64_t max_shard_size; /* bytes of tensor data; 0: keep the source's shards */
-    uint64_t tp;             /* 0, or ways of tensor parallelism that must fit */
-    bool dequantize;         /* the other direction: FP8 weights become @to */
-    enum fp8q_dtype to;      /* FP8Q_BF16 (also if 0), FP8Q_F16 or FP8Q_F32 */
+    uint64_t max_shard_size;           /* bytes of tensor data; 0: keep the source's shards */
+    uint64_t tp;                       /* 0, or ways of tensor parallelism that must fit */
+    bool dequantize;                   /* the other direction: FP8 weights become @to */
+    enum fp8q_dtype to;                /* FP8Q_BF16 (also if 0), FP8Q_F16 or FP8Q_F32 */
+    enum fp8q_input_range input_range; /* FP8_STATIC */
 };
 
 static inline void fp8q_request_init(struct fp8q_request *request)

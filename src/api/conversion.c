@@ -10,7 +10,8 @@
 
 static const char *suffix_of(const struct fp8q_request *r)
 {
-    static const char *const suffixes[] = {"-FP8-BLOCK", "-FP8-Dynamic", "-FP8", "-MXFP8"};
+    static const char *const suffixes[] = {"-FP8-BLOCK", "-FP8-Dynamic", "-FP8", "-MXFP8",
+                                           "-FP8-Static"};
 
     if (r->dequantize)
         return "-dequantized";
@@ -24,6 +25,12 @@ static int make_plan(struct fp8q_conversion *c, struct fp8q_warnings *warnings,
 {
     struct fp8q_plan_options options = fp8q_request_options(&c->request, c->like);
     struct fp8q_shown shown;
+
+    if (c->request.scheme == FP8Q_SCHEME_STATIC && c->request.calibration) {
+        FP8Q_TRY(
+            fp8q_data_scales_open(c->request.calibration, c->request.input_range, &c->data, err));
+        options.data = &c->data.scales;
+    }
 
     options.threads = c->manner.threads;
     options.max_memory = c->manner.max_memory;
@@ -125,6 +132,7 @@ void fp8q_conversion_close(struct fp8q_conversion *c)
     if (!c)
         return;
     fp8q_plan_destroy(c->plan);
+    fp8q_data_scales_close(&c->data);
     fp8q_ckpt_close(c->like);
     fp8q_ckpt_close(c->ckpt);
     fp8q_request_reset(&c->request);

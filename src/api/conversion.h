@@ -7,6 +7,7 @@
 #define FP8Q_API_CONVERSION_H
 
 #include "api/internal.h"
+#include "calibration/scales.h"
 #include "convert/convert.h"
 #include "plan/manifest.h"
 
@@ -14,6 +15,7 @@ struct fp8q_conversion {
     struct fp8q_request request; /* owned copy */
     struct fp8q_manner manner;
     struct fp8q_ckpt *ckpt, *like;
+    struct fp8q_data_scales_of data; /* FP8_STATIC; else zeroed */
     struct fp8q_plan *plan;
     unsigned n_parts; /* opened from what parts left */
 

@@ -331,6 +331,7 @@ static uint64_t scale_index(const struct job *job, uint64_t row, uint64_t col)
     case FP8Q_SCHEME_GROUP:
         return row * job->grid_cols + col / FP8Q_GROUP;
     case FP8Q_SCHEME_TENSOR:
+    case FP8Q_SCHEME_STATIC:
         break;
     }
     return 0;

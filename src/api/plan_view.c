@@ -40,7 +40,7 @@ static void describe_outputs(struct fp8q_conversion *c)
                                                     .bytes = t->end - t->begin,
                                                     .shard = t->shard,
                                                     .source = t->source,
-                                                    .is_scale = t->kind == FP8Q_OUT_SCALE};
+                                                    .is_scale = fp8q_is_with_scales(t)};
     }
 }
 

@@ -170,7 +170,9 @@ static void report_done(struct cli *cli, const struct settings *s, const struct 
         return;
     }
 
-    if (r->calibration)
+    if (r->calibration && r->scheme == FP8Q_SCHEME_STATIC)
+        cli_print(cli, "input scales from %s\n", r->calibration);
+    else if (r->calibration)
         cli_print(cli,
                   "GPTQ rounding with %s: %zu linear inputs, plain rounding in %zu whose held-out "
                   "error did not fall\n",

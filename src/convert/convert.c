@@ -11,6 +11,7 @@
  */
 #include "convert/convert.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,6 +73,8 @@ static int list_files(struct job *j, struct fp8q_error *err)
         FP8Q_TRY(fp8q_listing_add(&j->files, FP8Q_INDEX_NAME, err));
     if (plan->config_text)
         FP8Q_TRY(fp8q_listing_add(&j->files, FP8Q_CONFIG_NAME, err));
+    if (plan->hf_quant_text)
+        FP8Q_TRY(fp8q_listing_add(&j->files, FP8Q_HF_QUANT_NAME, err));
 
     /* With a sidecar the manifest is in its header; what `dequantize` writes has none.  */
     if (!plan->options.dequantize && plan->sidecar == SIZE_MAX)
@@ -183,7 +186,8 @@ static int open_rounding(const struct job *j, struct rounding *r,
 {
     const char *calibration = j->o->request->calibration;
 
-    *r = (struct rounding){.compensates = calibration != NULL};
+    /* Static scales take the same file, for another end.  */
+    *r = (struct rounding){.compensates = calibration && !j->plan->options.static_inputs};
     if (!r->compensates) {
         fp8q_text_puts(&r->json, "{\"method\": \"nearest-even\"}");
         return fp8q_text_status(&r->json, err);
@@ -261,6 +265,24 @@ static int copy(struct job *j, const struct fp8q_outdir *out, struct fp8q_error 
     return fp8q_copies_run(j->plan->ckpt, &j->copies, out->names.partial, j->o->watch, err);
 }
 
+/* The statistics behind static scales are of these very weights, all of which were read now.  */
+static int check_origin(const struct job *j, const struct fp8q_finish_result *result,
+                        struct fp8q_error *err)
+{
+    const struct fp8q_data_scales *data = j->plan->options.data;
+    char hex[16];
+    struct fp8q_shown shown;
+    if (!data || !data->source_fingerprint)
+        return FP8Q_OK;
+
+    snprintf(hex, sizeof(hex), "%08x", (unsigned)result->source_fingerprint);
+    if (strcmp(hex, data->source_fingerprint) == 0)
+        return FP8Q_OK;
+    return fp8q_fail(err, FP8Q_E_EVIDENCE, "calibration-foreign",
+                     "%s: statistics of other weights, of fingerprint \"%s\"; these are %s",
+                     fp8q_show(&shown, j->o->request->calibration), data->source_fingerprint, hex);
+}
+
 static int finish(const struct job *j, const struct fp8q_outdir *out,
                   const struct rounding *rounding, struct fp8q_finish_result *result,
                   struct fp8q_error *err)
@@ -271,6 +293,8 @@ static int finish(const struct job *j, const struct fp8q_outdir *out,
                                     .out_dir = out->names.partial,
                                     .record_dir = out->names.work};
     FP8Q_TRY(fp8q_finish(j->plan, &o, result, err));
+
+    FP8Q_TRY(check_origin(j, result, err));
 
     /* What was made partly of old and partly of new weights must not get the name.  */
     FP8Q_TRY(fp8q_ckpt_unchanged(j->plan->ckpt, err));

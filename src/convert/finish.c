@@ -53,6 +53,11 @@ static void join_pieces(const struct fp8q_plan *plan, const struct fp8q_piece_cr
         if (p->scale != SIZE_MAX)
             results->output_crc[p->scale] = crcs[i].scales;
     }
+
+    /* What the plan knows was made by no piece.  */
+    for (size_t i = 0; i < plan->n_tensors; i++)
+        if (plan->tensors[i].kind == FP8Q_OUT_CONSTANT)
+            results->output_crc[i] = fp8q_crc32(0, &plan->tensors[i].value, sizeof(float));
 }
 
 static int read_each(const struct fp8q_plan *plan, const char *dir, struct fp8q_record *record,
@@ -246,6 +251,18 @@ static int write_scales(const struct fp8q_plan *plan, const char *record_dir,
     return status;
 }
 
+static int write_constants(const struct fp8q_plan *plan, const struct named_file *f,
+                           uint64_t data_start, struct fp8q_error *err)
+{
+    for (size_t i = 0; i < plan->n_tensors; i++) {
+        const struct fp8q_out_tensor *t = &plan->tensors[i];
+        if (t->kind == FP8Q_OUT_CONSTANT)
+            FP8Q_TRY(fp8q_pwrite(f->fd, &t->value, sizeof(t->value), data_start + t->begin, f->path,
+                                 err));
+    }
+    return FP8Q_OK;
+}
+
 static int fill_sidecar(const struct fp8q_plan *plan, const struct fp8q_finish_options *o,
                         const struct fp8q_text *header, struct named_file *f,
                         struct fp8q_error *err)
@@ -253,6 +270,7 @@ static int fill_sidecar(const struct fp8q_plan *plan, const struct fp8q_finish_o
     FP8Q_TRY(open_named(plan, o->out_dir, plan->shards[plan->sidecar].name, f, err));
     FP8Q_TRY(fp8q_pwrite(f->fd, header->data, header->len, 0, f->path, err));
     FP8Q_TRY(write_scales(plan, o->record_dir, f, header->len, err));
+    FP8Q_TRY(write_constants(plan, f, header->len, err));
     return fp8q_fsync(f->fd, f->path, err);
 }
 
@@ -314,6 +332,9 @@ static int write_files(const struct fp8q_plan *plan, const struct fp8q_finish_op
     if (plan->config_text)
         FP8Q_TRY(write_named(plan, o->out_dir, FP8Q_CONFIG_NAME, plan->config_text,
                              strlen(plan->config_text), result, err));
+    if (plan->hf_quant_text)
+        FP8Q_TRY(write_named(plan, o->out_dir, FP8Q_HF_QUANT_NAME, plan->hf_quant_text,
+                             strlen(plan->hf_quant_text), result, err));
     return FP8Q_OK;
 }
 

@@ -133,6 +133,13 @@ static int write_inline_scales(const struct fp8q_shards *s, uint32_t shard, stru
 {
     const struct fp8q_out_shard *o = &s->plan->shards[shard];
     const struct fp8q_open_output *f = &s->files[shard];
+    for (size_t i = o->first_tensor; i < o->first_tensor + o->n_tensors; i++) {
+        const struct fp8q_out_tensor *t = &s->plan->tensors[i];
+        if (t->kind == FP8Q_OUT_CONSTANT)
+            FP8Q_TRY(fp8q_pwrite(f->fd, &t->value, sizeof(t->value), o->data_start + t->begin,
+                                 f->path, err));
+    }
+
     for (size_t i = o->first_piece; i < o->first_piece + o->n_pieces; i++) {
         const struct fp8q_piece *p = &s->plan->pieces[i];
         if (p->scale == SIZE_MAX)

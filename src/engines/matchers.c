@@ -468,7 +468,10 @@ int fp8q_exclusions_read(const struct fp8q_json *config, struct fp8q_exclusions 
 
     FP8Q_TRY(read_list(fp8q_json_get(config, "ignored_layers"), &x->ignored_layers, err));
     FP8Q_TRY(read_list(fp8q_json_get(config, "modules_to_not_convert"), &x->not_converted, err));
-    return read_list(fp8q_json_get(config, "ignore"), &x->ignore, err);
+    /* ModelOpt's list has names as the lists of the fp8 format do.  */
+    bool modelopt = strcmp(method, "modelopt") == 0;
+    return read_list(fp8q_json_get(config, "ignore"), modelopt ? &x->ignored_layers : &x->ignore,
+                     err);
 }
 
 void fp8q_exclusions_reset(struct fp8q_exclusions *x)

@@ -11,6 +11,7 @@
 /* ---- files ----------------------------------------------------------------------------------- */
 
 #define FP8Q_CONFIG_NAME "config.json"
+#define FP8Q_HF_QUANT_NAME "hf_quant_config.json" /* ModelOpt's */
 #define FP8Q_INDEX_NAME "model.safetensors.index.json"
 #define FP8Q_SINGLE_NAME "model.safetensors" /* a checkpoint of one shard and without an index */
 #define FP8Q_SIDECAR_NAME "model-scales.safetensors"

@@ -84,18 +84,26 @@ static void open_group(struct fp8q_jsonw *w, unsigned number)
 
 static void close_group(struct fp8q_jsonw *w, enum fp8q_scheme scheme)
 {
+    bool is_static = scheme == FP8Q_SCHEME_STATIC;
+
     /* By scheme; inputs are scaled while serving, for each token or for 128 channels of it.  */
-    static const struct arguments weights[] = {{"block", 0, false},
-                                               {"channel", 0, false},
-                                               {"tensor", 0, false},
-                                               {"group", FP8Q_GROUP, true}};
-    static const struct arguments inputs[] = {{"group", FP8Q_BLOCK, false},
-                                              {"token", 0, false},
-                                              {"token", 0, false},
-                                              {"group", FP8Q_GROUP, true}};
+    static const struct arguments weights[] = {
+        [FP8Q_SCHEME_BLOCK] = {"block", 0, false},
+        [FP8Q_SCHEME_CHANNEL] = {"channel", 0, false},
+        [FP8Q_SCHEME_TENSOR] = {"tensor", 0, false},
+        [FP8Q_SCHEME_GROUP] = {"group", FP8Q_GROUP, true},
+        [FP8Q_SCHEME_STATIC] = {"tensor", 0, false},
+    };
+    static const struct arguments inputs[] = {
+        [FP8Q_SCHEME_BLOCK] = {"group", FP8Q_BLOCK, false},
+        [FP8Q_SCHEME_CHANNEL] = {"token", 0, false},
+        [FP8Q_SCHEME_TENSOR] = {"token", 0, false},
+        [FP8Q_SCHEME_GROUP] = {"group", FP8Q_GROUP, true},
+        [FP8Q_SCHEME_STATIC] = {"tensor", 0, false},
+    };
     fp8q_jsonw_close(w, ']');
     write_args(w, "weights", weights[scheme], false);
-    write_args(w, "input_activations", inputs[scheme], true);
+    write_args(w, "input_activations", inputs[scheme], !is_static);
     fp8q_jsonw_close(w, '}');
 }
 
@@ -175,7 +183,7 @@ static void write_channel_targets(struct fp8q_jsonw *w, const struct fp8q_plan *
 
 static void write_compressed_tensors(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
 {
-    enum fp8q_scheme main = plan->options.select.scheme;
+    enum fp8q_scheme main = fp8q_plan_scheme(plan);
     bool mixed = main == FP8Q_SCHEME_BLOCK && fp8q_plan_has_scheme(plan, FP8Q_SCHEME_CHANNEL);
 
     /* Nothing in blocks: then the scheme per channel is that of all.  */
@@ -207,12 +215,55 @@ static void write_compressed_tensors(struct fp8q_jsonw *w, const struct fp8q_pla
     fp8q_jsonw_raw(w, "global_compression_ratio", "null");
 }
 
+static void write_producer(struct fp8q_jsonw *w)
+{
+    fp8q_jsonw_open(w, "producer", '{');
+    fp8q_jsonw_string(w, "name", "fp8q");
+    fp8q_jsonw_string(w, "version", FP8Q_VERSION);
+    fp8q_jsonw_close(w, '}');
+}
+
+/* ModelOpt says it twice: in config.json, which newer engines read, and in a file of its own.  */
+static void write_modelopt(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
+{
+    fp8q_jsonw_string(w, "quant_method", "modelopt");
+    fp8q_jsonw_string(w, "quant_algo", "FP8");
+    write_producer(w);
+    fp8q_jsonw_open(w, "config_groups", '{');
+    open_group(w, 0);
+    fp8q_jsonw_string(w, NULL, "Linear");
+    close_group(w, FP8Q_SCHEME_STATIC);
+    fp8q_jsonw_close(w, '}');
+    write_list(w, "ignore", plan->exclusions, plan->n_exclusions);
+}
+
+static int write_hf_quant(struct fp8q_plan *plan, struct fp8q_error *err)
+{
+    struct fp8q_jsonw w = {.indent = 4};
+    if (plan->options.format != FP8Q_FORMAT_MODELOPT)
+        return FP8Q_OK;
+
+    fp8q_jsonw_open(&w, NULL, '{');
+    write_producer(&w);
+    fp8q_jsonw_open(&w, "quantization", '{');
+    fp8q_jsonw_string(&w, "quant_algo", "FP8");
+    fp8q_jsonw_raw(&w, "kv_cache_quant_algo", "null");
+    write_list(&w, "exclude_modules", plan->exclusions, plan->n_exclusions);
+    fp8q_jsonw_close(&w, '}');
+    fp8q_jsonw_close(&w, '}');
+    fp8q_text_puts(&w.text, "\n");
+    plan->hf_quant_text = w.text.data;
+    return fp8q_text_status(&w.text, err);
+}
+
 static int describe(const struct fp8q_plan *plan, struct fp8q_text *out, struct fp8q_error *err)
 {
     struct fp8q_jsonw w = {.indent = 2};
     fp8q_jsonw_open(&w, NULL, '{');
     if (plan->options.format == FP8Q_FORMAT_FP8)
         write_fp8(&w, plan);
+    else if (plan->options.format == FP8Q_FORMAT_MODELOPT)
+        write_modelopt(&w, plan);
     else
         write_compressed_tensors(&w, plan);
     fp8q_jsonw_close(&w, '}');
@@ -274,5 +325,5 @@ int fp8q_config_texts(struct fp8q_plan *plan, struct fp8q_error *err)
 
     plan->quant_config = description.data;
     plan->config_text = config.data;
-    return FP8Q_OK;
+    return plan->options.dequantize ? FP8Q_OK : write_hf_quant(plan, err);
 }

@@ -34,6 +34,16 @@ static int check_options(const struct fp8q_plan *plan, struct fp8q_warnings *war
     const struct fp8q_plan_options *o = &plan->options;
     bool channel =
         o->select.scheme == FP8Q_SCHEME_CHANNEL || o->select.unaligned == FP8Q_UNALIGNED_CHANNEL;
+    bool modelopt = o->format == FP8Q_FORMAT_MODELOPT;
+    if ((modelopt && !o->static_inputs) || (o->static_inputs && o->format == FP8Q_FORMAT_FP8))
+        return fp8q_fail(err, FP8Q_E_ARG, "scheme-format",
+                         "the modelopt format and --scheme FP8_STATIC: static input scales are "
+                         "written with --format compressed-tensors or modelopt, and modelopt for "
+                         "them only");
+    if (o->static_inputs && !o->data)
+        return fp8q_fail(err, FP8Q_E_ARG, "static-calibration",
+                         "--scheme FP8_STATIC needs --calibration FILE: the statistics by which "
+                         "inputs are scaled (`fp8q calibrate`)");
     if (channel && o->format == FP8Q_FORMAT_FP8)
         return fp8q_fail(err, FP8Q_E_ARG, "scheme-format",
                          "per-channel scales cannot be said in the fp8 format: use --format "

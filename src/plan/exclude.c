@@ -460,6 +460,10 @@ static int ask(const struct fp8q_plan *plan, const struct list *ignored,
                int (*found)(void *context, const struct fp8q_misreading *misreading))
 {
     struct fp8q_exclusions x = {.format = plan->options.format};
+
+    /* ModelOpt's list is read as those of the fp8 format are: by name.  */
+    if (x.format == FP8Q_FORMAT_MODELOPT)
+        x.format = FP8Q_FORMAT_FP8;
     if (x.format == FP8Q_FORMAT_COMPRESSED_TENSORS) {
         view_list(ignored, &x.ignore);
     } else {

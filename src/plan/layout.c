@@ -31,8 +31,8 @@ static size_t assign_by_size(struct fp8q_plan *plan)
         struct fp8q_out_tensor *t = &plan->tensors[i];
 
         /* So far `end` is the size: offsets come when the order is known.  */
-        uint64_t size = t->kind == FP8Q_OUT_SCALE && sidecar ? 0 : t->end;
-        if (t->kind != FP8Q_OUT_SCALE && used > 0 && used + size > plan->options.max_shard_size) {
+        uint64_t size = fp8q_is_with_scales(t) && sidecar ? 0 : t->end;
+        if (!fp8q_is_with_scales(t) && used > 0 && used + size > plan->options.max_shard_size) {
             shard++;
             used = 0;
         }
@@ -111,7 +111,7 @@ static int name_sidecar(struct fp8q_plan *plan, size_t n, struct fp8q_error *err
 
     /* The last shard, so that all others keep their numbers.  */
     for (size_t i = 0; i < plan->n_tensors; i++)
-        if (plan->tensors[i].kind == FP8Q_OUT_SCALE)
+        if (fp8q_is_with_scales(&plan->tensors[i]))
             plan->tensors[i].shard = (uint32_t)n;
     return FP8Q_OK;
 }

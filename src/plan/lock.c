@@ -18,7 +18,8 @@
 static const char *const scheme_names[] = {[FP8Q_SCHEME_BLOCK] = "FP8_BLOCK",
                                            [FP8Q_SCHEME_CHANNEL] = "FP8_DYNAMIC",
                                            [FP8Q_SCHEME_TENSOR] = "FP8",
-                                           [FP8Q_SCHEME_GROUP] = "MXFP8"};
+                                           [FP8Q_SCHEME_GROUP] = "MXFP8",
+                                           [FP8Q_SCHEME_STATIC] = "FP8_STATIC"};
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
@@ -68,7 +69,7 @@ int fp8q_lock_text(const struct fp8q_plan *plan, struct fp8q_text *out, struct f
 
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_jsonw_string(&w, "schema", "fp8q-lock/1");
-    fp8q_jsonw_string(&w, "scheme", scheme_names[plan->options.select.scheme]);
+    fp8q_jsonw_string(&w, "scheme", scheme_names[fp8q_plan_scheme(plan)]);
 
     /* By name, so that a diff of two locks shows what changed.  */
     fp8q_jsonw_open(&w, "tensors", '{');
@@ -140,7 +141,7 @@ static int bad_entry(const char *path, const char *name, const char *expected,
 
 static int parse_tensors(struct lock *lock, const char *path, struct fp8q_error *err)
 {
-    static const char of_scheme[] = "FP8_BLOCK, FP8_DYNAMIC, FP8 or MXFP8";
+    static const char of_scheme[] = "FP8_BLOCK, FP8_DYNAMIC, FP8, MXFP8 or FP8_STATIC";
     const struct fp8q_json *tensors = fp8q_json_get(lock->json, "tensors");
     const char *scheme = fp8q_json_string(fp8q_json_get(lock->json, "scheme"), "");
     if (!is_scheme(scheme))

@@ -129,6 +129,9 @@ static int manifest_text(const struct fp8q_plan *plan, const struct fp8q_manifes
     fp8q_jsonw_open(w, "files", '{');
     for (size_t i = 0; i < facts->n_side_files; i++)
         write_crc(w, facts->side_files[i].name, facts->side_files[i].crc32);
+    if (plan->hf_quant_text)
+        write_crc(w, FP8Q_HF_QUANT_NAME,
+                  fp8q_crc32(0, plan->hf_quant_text, strlen(plan->hf_quant_text)));
     fp8q_jsonw_close(w, '}');
 
     fp8q_jsonw_open(w, "tensors", '{');

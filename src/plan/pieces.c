@@ -95,6 +95,39 @@ static const uint64_t *scale_shape(struct builder *b, enum fp8q_scheme scheme, u
     return make_shape(b, *ndim_out, sizes);
 }
 
+/* "X.input_scale" of weight "X.weight".  */
+static const char *input_scale_name(struct builder *b, const char *weight)
+{
+    static const char ending[] = ".input_scale";
+    size_t stem = fp8q_weight_stem(weight), room = stem + sizeof(ending);
+    char *name = fp8q_plan_alloc(b->plan, room, 1);
+    if (name)
+        snprintf(name, room, "%.*s%s", (int)stem, weight, ending);
+    return name;
+}
+
+/* What the inputs of a linear are scaled by, beside its weight.  */
+static int add_input_scale(struct builder *b, size_t source, const char *weight)
+{
+    struct fp8q_plan *plan = b->plan;
+    const struct fp8q_data_scales *data = plan->options.data;
+    static const uint64_t one[1] = {1};
+    size_t index;
+
+    struct fp8q_out_tensor scale = {.name = input_scale_name(b, weight),
+                                    .shape = make_shape(b, 1, one),
+                                    .ndim = 1,
+                                    .shard = plan->ckpt->tensors[source].shard,
+                                    .dtype = FP8Q_F32,
+                                    .kind = FP8Q_OUT_CONSTANT,
+                                    .end = sizeof(float),
+                                    .source = source};
+    if (!scale.name || !scale.shape)
+        return fp8q_fail_nomem(b->err);
+    FP8Q_TRY(data->input(data->ctx, weight, &scale.value, b->err));
+    return add_tensor(b, scale, &index);
+}
+
 /* FP8 values and scales for rows [first_row, first_row + n_rows) of a source, under @name with
  * @shape.  */
 static int add_quantized(struct builder *b, size_t source, const char *name, uint32_t ndim,
@@ -137,6 +170,8 @@ static int add_quantized(struct builder *b, size_t source, const char *name, uin
                                .kind = FP8Q_OUT_CODES};
     FP8Q_TRY(add_tensor(b, codes, &piece.output));
     FP8Q_TRY(add_tensor(b, scale, &piece.scale));
+    if (plan->options.static_inputs)
+        FP8Q_TRY(add_input_scale(b, source, name));
     return add_piece(b, piece);
 }
 

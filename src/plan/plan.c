@@ -59,6 +59,7 @@ void fp8q_plan_destroy(struct fp8q_plan *plan)
     free(plan->pieces);
     free(plan->index_text);
     free(plan->config_text);
+    free(plan->hf_quant_text);
     free(plan->quant_config);
     fp8q_selection_reset(&plan->selection);
     free(plan);
@@ -104,6 +105,16 @@ uint64_t fp8q_plan_stripe_bytes(const struct fp8q_plan *plan, const struct fp8q_
 
     /* On average: the last stripe is mostly shorter.  */
     return piece->n_stripes ? piece->n_rows * piece->n_cols * elem / piece->n_stripes : 0;
+}
+
+enum fp8q_scheme fp8q_plan_scheme(const struct fp8q_plan *plan)
+{
+    return plan->options.static_inputs ? FP8Q_SCHEME_STATIC : plan->options.select.scheme;
+}
+
+bool fp8q_is_with_scales(const struct fp8q_out_tensor *tensor)
+{
+    return tensor->kind == FP8Q_OUT_SCALE || tensor->kind == FP8Q_OUT_CONSTANT;
 }
 
 bool fp8q_plan_has_scheme(const struct fp8q_plan *plan, enum fp8q_scheme scheme)

@@ -11,6 +11,15 @@
 
 #include "select/select.h"
 
+/* Scales that data decide, from whoever has the data (calibration/scales.h, or the output that is
+ * verified).  */
+struct fp8q_data_scales {
+    const void *ctx;
+    /* The scale of all inputs of the linear with @weight.  */
+    int (*input)(const void *ctx, const char *weight, float *scale_out, struct fp8q_error *err);
+    const char *source_fingerprint; /* of the weights they were measured with; NULL: not asked */
+};
+
 struct fp8q_plan_options {
     struct fp8q_select_options select;
     enum fp8q_format format;
@@ -19,13 +28,21 @@ struct fp8q_plan_options {
     uint64_t max_shard_size; /* bytes of tensor data; 0: keep the source's shards */
     uint64_t max_memory;     /* bytes; 0: FP8Q_DEFAULT_MEMORY */
     unsigned threads;
-    unsigned tp;        /* 0, or fail unless all partitions are multiples of 128 */
-    bool dequantize;    /* the other direction: FP8 becomes @to */
-    enum fp8q_dtype to; /* BF16, F16 or F32 */
+    unsigned tp;                         /* 0, or fail unless all partitions are multiples of 128 */
+    bool static_inputs;                  /* each linear has an input scale, from @data */
+    const struct fp8q_data_scales *data; /* borrowed while the plan is made; NULL: none */
+    bool dequantize;                     /* the other direction: FP8 becomes @to */
+    enum fp8q_dtype to;                  /* BF16, F16 or F32 */
 };
 #define FP8Q_DEFAULT_MEMORY ((uint64_t)200 << 20)
 
-enum fp8q_kind { FP8Q_OUT_KEPT, FP8Q_OUT_CODES, FP8Q_OUT_SCALE, FP8Q_OUT_FLOAT };
+enum fp8q_kind {
+    FP8Q_OUT_KEPT,
+    FP8Q_OUT_CODES,
+    FP8Q_OUT_SCALE,
+    FP8Q_OUT_FLOAT,
+    FP8Q_OUT_CONSTANT /* one F32 that the plan knows: written with the scales, by no piece */
+};
 
 /* One tensor of the output.  Tensors lie in the order of the files: by shard, then as in its
  * header.  */
@@ -37,6 +54,7 @@ struct fp8q_out_tensor {
     enum fp8q_kind kind;
     uint64_t begin, end; /* in the shard's data section */
     size_t source;       /* index of the source tensor it comes from */
+    float value;         /* FP8Q_OUT_CONSTANT */
 };
 
 struct fp8q_out_shard {
@@ -88,10 +106,11 @@ struct fp8q_plan {
     size_t n_groups; /* of pieces that share a scale */
     uint64_t n_stripes;
 
-    char *index_text;   /* NULL: the output has no index */
-    char *config_text;  /* NULL: no config.json */
-    char *quant_config; /* the value of quantization_config, or NULL */
-    char **exclusions;  /* sorted names written into the config */
+    char *index_text;    /* NULL: the output has no index */
+    char *config_text;   /* NULL: no config.json */
+    char *hf_quant_text; /* hf_quant_config.json of the modelopt format, or NULL */
+    char *quant_config;  /* the value of quantization_config, or NULL */
+    char **exclusions;   /* sorted names written into the config */
     size_t n_exclusions;
     char **not_converted; /* the same for transformers' own key of the fp8 format */
     size_t n_not_converted;
@@ -133,6 +152,11 @@ const struct fp8q_piece *fp8q_plan_piece(const struct fp8q_plan *plan, uint64_t 
 
 /* Source bytes of one stripe of @piece, about: what progress counts.  */
 uint64_t fp8q_plan_stripe_bytes(const struct fp8q_plan *plan, const struct fp8q_piece *piece);
+
+/* The scheme that was asked for, static inputs considered.  */
+enum fp8q_scheme fp8q_plan_scheme(const struct fp8q_plan *plan);
+/* Whether the tensor goes where the scales do.  */
+bool fp8q_is_with_scales(const struct fp8q_out_tensor *tensor);
 
 /* Whether any tensor is quantized with this scheme.  */
 bool fp8q_plan_has_scheme(const struct fp8q_plan *plan, enum fp8q_scheme scheme);

@@ -15,10 +15,12 @@
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static const char *const formats[] = {"auto", "fp8", "compressed-tensors", NULL};
+static const char *const formats[] = {"auto", "fp8", "compressed-tensors", "modelopt", NULL};
 static const char *const scales[] = {"sidecar", "inline", NULL};
 static const char *const scale_fmts[] = {"f32", "ue8m0", NULL};
-static const char *const schemes[] = {"FP8_BLOCK", "FP8_DYNAMIC", "FP8", "MXFP8", NULL};
+static const char *const schemes[] = {"FP8_BLOCK", "FP8_DYNAMIC", "FP8",
+                                      "MXFP8",     "FP8_STATIC",  NULL};
+static const char *const input_ranges[] = {"absmax", "p99.99", "p99.9", "mse", NULL};
 static const char *const unaligned[] = {"keep", "quantize", "per-channel", NULL};
 
 _Static_assert(sizeof(enum fp8q_format) == sizeof(unsigned) &&
@@ -34,10 +36,10 @@ const struct fp8q_request_member fp8q_request_members[] = {
     {"dequantize", FP8Q_MEMBER_FLOAT, FP8Q_USE_DEQUANTIZE, AT(to), 0, NULL,
      "dtype", NULL, "TYPE", "bf16 (default), f16 or f32"},
     {"format", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(format), 0, formats,
-     "format", NULL, "NAME", "fp8 or compressed-tensors (default: fp8, where it can say the scheme)"},
+     "format", NULL, "NAME", "fp8 (default, where it can say the scheme), compressed-tensors, modelopt"},
     {"scheme", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(scheme), 0, schemes,
      "scheme", NULL, "NAME", "FP8_BLOCK (default), FP8_DYNAMIC (per channel), FP8 (per tensor),\n"
-     "MXFP8 (32 columns of a row)"},
+     "MXFP8 (32 columns of a row), FP8_STATIC (FP8 with input scales)"},
     {"scales", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(scales), 0, scales,
      "scales", NULL, "WHERE", "sidecar (default) or inline"},
     {"scale_fmt", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(scale_fmt), 0, scale_fmts,
@@ -62,7 +64,9 @@ const struct fp8q_request_member fp8q_request_members[] = {
     {"like", FP8Q_MEMBER_TEXT, FP8Q_USE_QUANTIZE, AT(like), 0, NULL,
      "like", NULL, "DIR", "quantize exactly what that checkpoint did"},
     {"calibration", FP8Q_MEMBER_TEXT, FP8Q_USE_QUANTIZE, AT(calibration), 0, NULL,
-     "calibration", NULL, "FILE", "GPTQ rounding with `fp8q calibrate` statistics"},
+     "calibration", NULL, "FILE", "`fp8q calibrate` statistics: GPTQ rounding, or FP8_STATIC scales"},
+    {"input_range", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(input_range), 0, input_ranges,
+     "input-range", NULL, "HOW", "FP8_STATIC: absmax (default), p99.99, p99.9 or mse"},
     {"tp", FP8Q_MEMBER_COUNT, FP8Q_USE_QUANTIZE, AT(tp), 0, NULL,
      "tp", NULL, "N", "fail unless N-way tensor parallelism can be served"},
     {"max_shard_size", FP8Q_MEMBER_SIZE, FP8Q_USE_BOTH, AT(max_shard_size), 0, NULL,
@@ -395,27 +399,32 @@ int fp8q_request_parse(const struct fp8q_json *json, struct fp8q_request *r, str
 struct fp8q_plan_options fp8q_request_options(const struct fp8q_request *r,
                                               const struct fp8q_ckpt *like)
 {
+    /* A static scheme is that of the weights, and scales for inputs beside it.  */
+    bool is_static = r->scheme == FP8Q_SCHEME_STATIC;
+
     /* Strings and lists are borrowed: the request must outlive the plan.  Threads and memory are
      * not part of a request, since no output byte depends on them.  */
-    return (struct fp8q_plan_options){.select = {.ignore = r->ignore,
-                                                 .include = r->include,
-                                                 .n_ignore = r->n_ignore,
-                                                 .n_include = r->n_include,
-                                                 .no_default_ignore = r->no_default_ignore,
-                                                 .allow_unmatched = r->allow_unmatched,
-                                                 .allow_tower = r->allow_tower,
-                                                 .strict = r->strict,
-                                                 .requantize = r->requantize,
-                                                 .scheme = r->scheme,
-                                                 .unaligned = r->unaligned,
-                                                 .like = like},
-                                      .format = fp8q_format_of(r->format, r->scheme, r->unaligned),
-                                      .scales = r->scales,
-                                      .scale_fmt = r->scale_fmt,
-                                      .max_shard_size = r->max_shard_size,
-                                      .tp = (unsigned)r->tp,
-                                      .dequantize = r->dequantize,
-                                      .to = r->dequantize ? r->to : FP8Q_BF16};
+    return (struct fp8q_plan_options){
+        .select = {.ignore = r->ignore,
+                   .include = r->include,
+                   .n_ignore = r->n_ignore,
+                   .n_include = r->n_include,
+                   .no_default_ignore = r->no_default_ignore,
+                   .allow_unmatched = r->allow_unmatched,
+                   .allow_tower = r->allow_tower,
+                   .strict = r->strict,
+                   .requantize = r->requantize,
+                   .scheme = is_static ? FP8Q_SCHEME_TENSOR : r->scheme,
+                   .unaligned = r->unaligned,
+                   .like = like},
+        .format = fp8q_format_of(r->format, r->scheme, r->unaligned),
+        .scales = r->scales,
+        .scale_fmt = r->scale_fmt,
+        .static_inputs = is_static,
+        .max_shard_size = r->max_shard_size,
+        .tp = (unsigned)r->tp,
+        .dequantize = r->dequantize,
+        .to = r->dequantize ? r->to : FP8Q_BF16};
 }
 
 uint32_t fp8q_source_crc32(const struct fp8q_ckpt *ckpt)

@@ -174,11 +174,9 @@ static void check_static(const struct fp8q_ckpt *ckpt, struct fp8q_findings *f)
         /* Scales per row may have two dimensions as well, but then as many rows as the weight.  */
         const struct fp8q_tensor *scale = companion(ckpt, t->name, true);
         if (scale && scale->ndim >= 2 && scale->n_elems > 1 && scale->shape[0] != t->shape[0])
-            fp8q_findings_add(f, i + 1, t->name,
-                              "activation_scheme is \"static\", and its scales are blocks");
+            fp8q_findings_add(f, i + 1, t->name, "has static inputs, and its scales are blocks");
         else if (!companion(ckpt, t->name, false))
-            fp8q_findings_add(f, i + 1, t->name,
-                              "activation_scheme is \"static\", and it has no input_scale");
+            fp8q_findings_add(f, i + 1, t->name, "has static inputs, and no input_scale");
     }
 }
 
@@ -234,16 +232,28 @@ static const struct fp8q_json *check_object(const struct fp8q_report *report,
         /* Other tools write one of the two keys, or neither.  */
         const struct fp8q_json *list = fp8q_json_get(q, "ignored_layers");
         return list ? list : fp8q_json_get(q, "modules_to_not_convert");
+    } else if (strcmp(method, "modelopt") == 0) {
+        const char *algo = fp8q_json_string(fp8q_json_get(q, "quant_algo"), "");
+        if (strcmp(algo, "FP8") != 0)
+            fp8q_findings_add(f, 0, place, "quant_algo: expected \"FP8\", found \"%.60s\"",
+                              fp8q_show(&shown, algo));
+        check_static(report->ckpt, f);
+        return fp8q_json_get(q, "ignore");
     } else if (strcmp(method, "compressed-tensors") == 0) {
-        if (!fp8q_json_is_object(fp8q_json_get(q, "config_groups")))
+        const struct fp8q_json *groups = fp8q_json_get(q, "config_groups");
+        if (!fp8q_json_is_object(groups))
             fp8q_findings_add(f, 0, place, "config_groups is missing");
+        const struct fp8q_json *inputs =
+            fp8q_json_get(fp8q_json_first(groups), "input_activations");
+        if (fp8q_json_count(groups) == 1 && fp8q_json_is_object(inputs) &&
+            !fp8q_json_bool(fp8q_json_get(inputs, "dynamic"), false))
+            check_static(report->ckpt, f);
         return fp8q_json_get(q, "ignore");
     } else {
-        fp8q_findings_add(
-            f, 0, place,
-            "quant_method: expected \"fp8\", \"mxfp8\" or \"compressed-tensors\", found "
-            "\"%.60s\"",
-            fp8q_show(&shown, method));
+        fp8q_findings_add(f, 0, place,
+                          "quant_method: expected \"fp8\", \"mxfp8\", \"modelopt\" or "
+                          "\"compressed-tensors\", found \"%.60s\"",
+                          fp8q_show(&shown, method));
     }
 
     return NULL;
@@ -286,10 +296,11 @@ static int check_absent(struct fp8q_report *report, struct fp8q_error *err)
 
 int fp8q_verify_config(struct fp8q_report *report, struct fp8q_error *err)
 {
-    struct fp8q_findings f = {.id = "quantization-config",
-                              .status = FP8Q_CHECK_FAIL,
-                              .limit = "quant_method fp8, mxfp8 or compressed-tensors, complete",
-                              .n_looked_at = 1};
+    struct fp8q_findings f = {
+        .id = "quantization-config",
+        .status = FP8Q_CHECK_FAIL,
+        .limit = "quant_method fp8, mxfp8, modelopt or compressed-tensors, complete",
+        .n_looked_at = 1};
 
     if (!report->ckpt->is_dir)
         return FP8Q_OK; /* a file alone has no config */

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "calibration/rounding.h"
+#include "calibration/scales.h"
 #include "checkpoint/files.h"
 #include "checkpoint/weights.h"
 #include "verify/verify.h"
@@ -52,6 +53,20 @@ void fp8q_payload_close(struct fp8q_payload *payload);
 /* Shows what it reads of the output to @payload.  */
 int fp8q_verify_source(struct fp8q_report *report, const struct fp8q_verify_options *options,
                        struct fp8q_payload *payload, struct fp8q_error *err);
+
+/* ---- static.c: scales that data decided --------------------------------------------------------
+ */
+
+/* What the plan of a static output asks: from @options->calibration into @derived, or without one
+ * from the output itself into @stored.  Close @derived with fp8q_data_scales_close() in every
+ * case.  */
+int fp8q_verify_data_open(const struct fp8q_report *report,
+                          const struct fp8q_verify_options *options,
+                          struct fp8q_plan_options *plan_options, struct fp8q_data_scales *stored,
+                          struct fp8q_data_scales_of *derived, struct fp8q_error *err);
+/* Stored input scales against those of the plan, if a calibration gave them.  */
+int fp8q_verify_data_check(struct fp8q_report *report, const struct fp8q_verify_options *options,
+                           struct fp8q_error *err);
 
 /* ---- panel.c: one stripe of it -----------------------------------------------------------------
  */

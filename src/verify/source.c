@@ -51,6 +51,10 @@ static int make_plan(struct fp8q_report *report, const struct fp8q_verify_option
     struct fp8q_plan_options options = fp8q_request_options(&r, like ? report->ckpt : NULL);
     options.threads = o->threads;
 
+    struct fp8q_data_scales stored;
+    struct fp8q_data_scales_of derived;
+    FP8Q_TRY(fp8q_verify_data_open(report, o, &options, &stored, &derived, err));
+
     /* Reasons to refuse were weighed when it was quantized; now the output is there, and only to be
      * described.  */
     options.select.allow_tower = true;
@@ -61,13 +65,14 @@ static int make_plan(struct fp8q_report *report, const struct fp8q_verify_option
     struct fp8q_warnings ignored = {0}; /* they were given when it was quantized */
     int status = fp8q_plan_create(report->source, &options, &report->plan, &ignored, err);
     fp8q_warnings_reset(&ignored);
+    fp8q_data_scales_close(&derived);
     return status;
 }
 
 static bool is_as_planned(const struct fp8q_comparison *c, const struct fp8q_out_tensor *p,
                           const struct fp8q_tensor *t)
 {
-    if (p->kind == FP8Q_OUT_SCALE && !c->report->ours)
+    if (fp8q_is_with_scales(p) && !c->report->ours)
         return true; /* other tools have other types and shapes of scales */
     if (t->dtype != p->dtype || t->ndim != p->ndim)
         return false;
@@ -549,6 +554,7 @@ int fp8q_verify_source(struct fp8q_report *report, const struct fp8q_verify_opti
                        struct fp8q_payload *payload, struct fp8q_error *err)
 {
     FP8Q_TRY(make_plan(report, o, err));
+    FP8Q_TRY(fp8q_verify_data_check(report, o, err));
 
     struct fp8q_comparison c = {
         .report = report,

@@ -421,7 +421,7 @@ static void what_was_not_initialised_is_refused(void **state)
     must_fail(fp8q_conversion_open(&wrong, NULL, &c, NULL, &err), FP8Q_E_ARG, &err,
               "request-value");
     wrong = request_of(QWEN3);
-    wrong.scheme = (enum fp8q_scheme)4;
+    wrong.scheme = (enum fp8q_scheme)99;
     must_fail(fp8q_conversion_open(&wrong, NULL, &c, NULL, &err), FP8Q_E_ARG, &err,
               "request-value");
     wrong = request_of(QWEN3);
