@@ -19,19 +19,22 @@ static double reduction(const struct fp8q_plan_info *plan)
 
 /* ---- for people ------------------------------------------------------------------------------ */
 
+/* A line for each of what may be thousands: only with -v.  */
 static void print_tensors(struct cli *cli, const struct fp8q_conversion *c)
 {
-    enum { BEFORE_NAME = 57 };
     const struct fp8q_planned_tensor *t;
     struct cli_fitted fitted;
     struct fp8q_shown shown;
-    char shape[256];
+    char shape[256], head[512];
 
-    /* A line for each of what may be thousands: only with -v.  */
-    for (size_t i = 0; cli->verbose && (t = fp8q_conversion_tensor(c, i)); i++)
-        cli_print(cli, "%-8s %-19s %-8s %-18s %s\n", t->quantize ? "quantize" : "leave", t->reason,
-                  fp8q_dtype_name(t->dtype), cli_shape(shape, sizeof(shape), t->shape, t->ndim),
-                  cli_fit(&fitted, BEFORE_NAME, fp8q_show(&shown, t->name)));
+    for (size_t i = 0; cli->verbose && (t = fp8q_conversion_tensor(c, i)); i++) {
+        int used =
+            snprintf(head, sizeof(head), "%-8s %-19s %-8s %-18s ",
+                     t->quantize ? "quantize" : "leave", t->reason, fp8q_dtype_name(t->dtype),
+                     cli_shape(shape, sizeof(shape), t->shape, t->ndim));
+        cli_print(cli, "%s%s\n", head,
+                  cli_fit(&fitted, (unsigned)used, fp8q_show(&shown, t->name)));
+    }
 }
 
 static uint64_t largest_reason(const struct fp8q_conversion *c)

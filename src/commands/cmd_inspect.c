@@ -2,6 +2,7 @@
  *
  * cmd_inspect.c - fp8q inspect PATH
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -19,32 +20,40 @@ static const char usage[] =
 
 /* ---- for people ------------------------------------------------------------------------------ */
 
-static void print_tensors(struct cli *cli, const struct fp8q_checkpoint *c)
+/* @head, and the name behind it as it fits.  */
+static void print_named(struct cli *cli, const char *head, const char *name)
 {
-    enum { BEFORE_NAME = 57 };
-    const struct fp8q_tensor_info *t;
     struct cli_fitted fitted;
     struct fp8q_shown shown;
-    char shape[256], bytes[32];
 
-    for (size_t i = 0; (t = fp8q_checkpoint_tensor(c, i)); i++)
-        cli_print(cli, "%-8s %-18s %10s  %-16s %s\n", fp8q_dtype_name(t->dtype),
-                  cli_shape(shape, sizeof(shape), t->shape, t->ndim), cli_bytes(bytes, t->bytes),
-                  t->role, cli_fit(&fitted, BEFORE_NAME, fp8q_show(&shown, t->name)));
+    cli_print(cli, "%s%s\n", head,
+              cli_fit(&fitted, (unsigned)strlen(head), fp8q_show(&shown, name)));
+}
+
+static void print_tensors(struct cli *cli, const struct fp8q_checkpoint *c)
+{
+    const struct fp8q_tensor_info *t;
+    char shape[256], bytes[32], head[512];
+
+    for (size_t i = 0; (t = fp8q_checkpoint_tensor(c, i)); i++) {
+        snprintf(head, sizeof(head), "%-8s %-18s %10s  %-16s ", fp8q_dtype_name(t->dtype),
+                 cli_shape(shape, sizeof(shape), t->shape, t->ndim), cli_bytes(bytes, t->bytes),
+                 t->role);
+        print_named(cli, head, t->name);
+    }
 }
 
 static void print_groups(struct cli *cli, const struct fp8q_checkpoint *c)
 {
-    enum { BEFORE_NAME = 49 };
     const struct fp8q_tensor_group *g;
-    struct cli_fitted fitted;
-    struct fp8q_shown shown;
-    char shape[256], bytes[32];
+    char shape[256], bytes[32], head[512];
 
-    for (size_t i = 0; (g = fp8q_checkpoint_group(c, i)); i++)
-        cli_print(cli, "%6zu x %-8s %-18s %10s  %s\n", g->count, fp8q_dtype_name(g->dtype),
-                  cli_shape(shape, sizeof(shape), g->shape, g->ndim), cli_bytes(bytes, g->bytes),
-                  cli_fit(&fitted, BEFORE_NAME, fp8q_show(&shown, g->pattern)));
+    for (size_t i = 0; (g = fp8q_checkpoint_group(c, i)); i++) {
+        snprintf(head, sizeof(head), "%6zu x %-8s %-18s %10s  ", g->count,
+                 fp8q_dtype_name(g->dtype), cli_shape(shape, sizeof(shape), g->shape, g->ndim),
+                 cli_bytes(bytes, g->bytes));
+        print_named(cli, head, g->pattern);
+    }
 }
 
 /* Bytes of the tensors of one role.  */

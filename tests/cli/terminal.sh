@@ -9,7 +9,8 @@ on_terminal 80 "fp8q quantize src --dry-run" | grep -E ' (quantize|leave) '
 echo "UTF-8"
 on_terminal 110 "LC_ALL=C.UTF-8 fp8q quantize src --dry-run" | grep -E ' backbone '
 echo "names end where the line does"
-on_terminal 80 "fp8q inspect src -v" | awk '{ if (length($0) > 80) long++ } /self_attn.k_proj.weight/ END { print long + 0, "lines are too long" }'
+on_terminal 80 "fp8q inspect src -v" | grep -c '^.\{81,\}' || true
+on_terminal 70 "fp8q inspect src -v" | grep 'k_proj.bias'
 echo "roles"
 on_terminal 80 "fp8q inspect src" | sed -n '/tensors  /p'
 echo "colours, and none"
