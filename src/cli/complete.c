@@ -41,7 +41,7 @@ static bool is_file(const struct cli_option *o)
 /* @lead is what stands in the same word before the value: "--format=" or nothing.  */
 static void offer_values(const struct cli_option *o, const char *lead, const char *typed)
 {
-    if (o->kind == CLI_WORD) {
+    if (o->kind == CLI_WORD || o->kind == CLI_WORDS) {
         const struct cli_word *word = o->target;
         for (size_t i = 0; word->words[i]; i++)
             cli_complete_word(lead, word->words[i], typed, NULL);

@@ -15,6 +15,7 @@ enum cli_kind {
     CLI_TEXT,    /* const char * */
     CLI_LIST,    /* struct cli_list: may be given again */
     CLI_WORD,    /* struct cli_word: one of its words, in any case */
+    CLI_WORDS,   /* the same, and may be given again: *@value collects them as bits */
     CLI_UINT,    /* uint64_t, decimal, from 1 to 2^31 - 1 */
     CLI_THREADS, /* uint64_t, 0 (all) to 1024 */
     CLI_NUMBER,  /* double, finite and not negative */

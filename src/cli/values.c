@@ -78,11 +78,11 @@ static bool parse_size(const char *text, uint64_t *out)
     return false;
 }
 
-static bool parse_word(const char *text, const struct cli_word *word)
+static bool parse_word(const char *text, const struct cli_word *word, unsigned *index_out)
 {
     for (unsigned i = 0; word->words[i]; i++)
         if (strcasecmp(word->words[i], text) == 0) {
-            *word->value = i;
+            *index_out = i;
             return true;
         }
     return false;
@@ -125,6 +125,7 @@ static const char *expected_text(const struct cli_option *o, char *buf, size_t c
     case CLI_SIZE:
         return "a size such as 512MiB or 5GB";
     case CLI_WORD:
+    case CLI_WORDS:
         list_words(o->target, buf, cap);
         return buf;
     default:
@@ -139,7 +140,7 @@ static int fail_value(struct cli *cli, const struct cli_option *o, const char *v
     struct cli_hint hint;
     char expected[256];
 
-    if (o->kind == CLI_WORD) {
+    if (o->kind == CLI_WORD || o->kind == CLI_WORDS) {
         const struct cli_word *word = o->target;
         for (size_t i = 0; word->words[i]; i++)
             cli_suggest_offer(&near, value, word->words[i]);
@@ -153,6 +154,7 @@ static int fail_value(struct cli *cli, const struct cli_option *o, const char *v
 int cli_set_option(struct cli *cli, const struct cli_option *o, const char *value)
 {
     bool ok = true;
+    unsigned index = 0;
 
     switch (o->kind) {
     case CLI_FLAG:
@@ -169,7 +171,12 @@ int cli_set_option(struct cli *cli, const struct cli_option *o, const char *valu
         ok = false;
         break;
     case CLI_WORD:
-        ok = parse_word(value, o->target);
+        ok = parse_word(value, o->target, ((const struct cli_word *)o->target)->value);
+        break;
+    case CLI_WORDS:
+        ok = parse_word(value, o->target, &index);
+        if (ok)
+            *((const struct cli_word *)o->target)->value |= 1U << index;
         break;
     case CLI_UINT:
         ok = parse_uint(value, 1, INT32_MAX, o->target);

@@ -11,6 +11,7 @@ int cmd_quantize(struct cli *cli);
 int cmd_finish(struct cli *cli);
 int cmd_verify(struct cli *cli);
 int cmd_inspect(struct cli *cli);
+int cmd_check(struct cli *cli);
 int cmd_dequantize(struct cli *cli);
 int cmd_families(struct cli *cli);
 int cmd_compare(struct cli *cli);

@@ -13,6 +13,26 @@
 #include "cli/cli.h"
 #include "cli/complete.h"
 #include "cli/suggest.h"
+#include "commands/commands.h"
+
+/* Every command, in the order of help.  */
+const struct cli_command cli_commands[] = {
+    {"quantize", cmd_quantize, "convert a checkpoint to block-FP8"},
+    {"finish", cmd_finish, "end a conversion whose parts ran separately"},
+    {"verify", cmd_verify, "prove a checkpoint, alone or against its source"},
+    {"inspect", cmd_inspect, "show what a file or directory holds"},
+    {"check", cmd_check, "which engine loads a checkpoint, and what would have to change"},
+    {"dequantize", cmd_dequantize, "convert an FP8 checkpoint back to high precision"},
+    {"families", cmd_families, "print the tables of architectures"},
+    {"compare", cmd_compare, "error and size of FP8, INT8 and INT4 on the weights of a checkpoint"},
+    {"calibrate", cmd_calibrate, "statistics of the inputs of linears"},
+    {"eval", cmd_eval, "how far the outputs of two checkpoints differ"},
+    {"drift", cmd_drift, "whether the distribution of inputs has moved"},
+    {"sweep", cmd_sweep, "what each module costs; splits by budget"},
+    {"gate", cmd_gate, "one decision from verify, evidence of eval, and task results"},
+    {"bench", cmd_bench, "measure this machine and a conversion on it"},
+    {NULL, NULL, NULL},
+};
 
 /* The first signal asks the library to stop, so that it removes what it began; the program then
  * dies of that signal, as a shell expects.  A later one kills at once; not one within the next

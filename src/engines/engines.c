@@ -13,6 +13,9 @@
 #include "format/names.h"
 #include "select/pattern.h"
 
+#define OF(engine) (1U << FP8Q_##engine)
+#define ALL ((1U << FP8Q_N_ENGINES) - 1)
+
 const struct fp8q_engine_row fp8q_engines[FP8Q_N_ENGINES] = {
     [FP8Q_VLLM] = {"vllm", "vLLM", "0.33.0", false, true},
     [FP8Q_SGLANG] = {"sglang", "SGLang", "0.5.23", false, true},
@@ -33,69 +36,83 @@ const struct fp8q_cutting_row fp8q_cutting = {
 enum {
     BLOCK = 1 << FP8Q_SCALING_BLOCK,
     ROW = 1 << FP8Q_SCALING_ROW,
-    TENSOR = 1 << FP8Q_SCALING_TENSOR
+    TENSOR = 1 << FP8Q_SCALING_TENSOR,
+    GROUP = 1 << FP8Q_SCALING_GROUP
 };
 
 static const struct fp8q_reading readings[] = {
     {.engine = FP8Q_VLLM,
      .format = FP8Q_FORMAT_FP8,
-     .scalings = BLOCK | TENSOR,
+     .scalings = BLOCK | TENSOR | GROUP,
      .block_scale = FP8Q_SCALE_INV_ENDING,
      .other_scale = FP8Q_SCALE_ENDING,
+     .group_scale = FP8Q_SCALE_ENDING,
      .demands = FP8Q_FUSED_ALIKE | FP8Q_PARTS_ALIGNED | FP8Q_ALL_BUT_LAST | FP8Q_COLUMNS_ALIGNED |
-                FP8Q_HEAD_FLOAT | FP8Q_NO_BYTE_SCALES,
+                FP8Q_HEAD_FLOAT | FP8Q_NO_BYTE_SCALES | FP8Q_BLOCKS_OF_128 | FP8Q_SAYS_SCHEME |
+                FP8Q_ROUNDS_SCALES,
      .gpus = "NVIDIA Ada, Hopper, Blackwell; AMD MI300 and later; x86 CPUs with AMX",
-     .other = "Turing and Ampere by weight-only kernels (Marlin)"},
+     .other = "Turing and Ampere by weight-only kernels (Marlin)",
+     .group_gpus = "NVIDIA Blackwell; Ampere to Hopper by weight-only kernels"},
     {.engine = FP8Q_VLLM,
      .format = FP8Q_FORMAT_COMPRESSED_TENSORS,
-     .scalings = BLOCK | ROW | TENSOR,
+     .scalings = BLOCK | ROW | TENSOR | GROUP,
      .block_scale = FP8Q_SCALE_ENDING,
      .other_scale = FP8Q_SCALE_ENDING,
+     .group_scale = FP8Q_SCALE_ENDING,
      .demands = FP8Q_FUSED_ALIKE | FP8Q_PARTS_ALIGNED | FP8Q_ALL_BUT_LAST | FP8Q_COLUMNS_ALIGNED |
-                FP8Q_NO_STACKS | FP8Q_NO_BYTE_SCALES,
+                FP8Q_NO_STACKS | FP8Q_NO_BYTE_SCALES | FP8Q_BLOCKS_OF_128 | FP8Q_ROUNDS_SCALES,
      .gpus = "NVIDIA Ada, Hopper, Blackwell; AMD MI300 and later; x86 CPUs with AMX",
-     .other = "Turing and Ampere by weight-only kernels (Marlin)"},
+     .other = "Turing and Ampere by weight-only kernels (Marlin)",
+     .group_gpus = "NVIDIA Blackwell; Ampere to Hopper by weight-only kernels"},
     {.engine = FP8Q_SGLANG,
      .format = FP8Q_FORMAT_FP8,
-     .scalings = BLOCK | TENSOR,
+     .scalings = BLOCK | TENSOR | GROUP,
      .block_scale = FP8Q_SCALE_INV_ENDING,
      .other_scale = FP8Q_SCALE_ENDING,
+     .group_scale = FP8Q_SCALE_INV_ENDING,
      .demands = FP8Q_FUSED_ALIKE | FP8Q_PARTS_ALIGNED | FP8Q_COLUMNS_ALIGNED | FP8Q_HEAD_FLOAT |
-                FP8Q_NO_BYTE_SCALES,
+                FP8Q_NO_BYTE_SCALES | FP8Q_BLOCKS_OF_128 | FP8Q_SAYS_SCHEME | FP8Q_ROUNDS_SCALES,
      .gpus = "NVIDIA Ada, Hopper, Blackwell; AMD MI300 and later; x86 CPUs with AMX",
-     .other = "Ampere by weight-only kernels (Marlin)"},
+     .other = "Ampere by weight-only kernels (Marlin)",
+     .group_gpus = "NVIDIA Blackwell; AMD MI300 and later"},
     {.engine = FP8Q_SGLANG,
      .format = FP8Q_FORMAT_COMPRESSED_TENSORS,
-     .scalings = BLOCK | ROW | TENSOR,
+     .scalings = BLOCK | ROW | TENSOR | GROUP,
      .block_scale = FP8Q_SCALE_ENDING,
      .other_scale = FP8Q_SCALE_ENDING,
+     .group_scale = FP8Q_SCALE_ENDING,
      .demands = FP8Q_FUSED_ALIKE | FP8Q_PARTS_ALIGNED | FP8Q_COLUMNS_ALIGNED | FP8Q_HEAD_NO_BLOCKS |
-                FP8Q_NO_STACKS | FP8Q_NO_BYTE_SCALES,
+                FP8Q_NO_STACKS | FP8Q_NO_BYTE_SCALES | FP8Q_BLOCKS_OF_128 | FP8Q_ROUNDS_SCALES,
      .gpus = "NVIDIA Ada, Hopper, Blackwell; AMD MI300 and later",
-     .other = "Ampere by weight-only kernels (Marlin) where a scale is of a row or a tensor"},
+     .other = "Ampere by weight-only kernels (Marlin) where a scale is of a row or a tensor",
+     .group_gpus = "NVIDIA Blackwell"},
     {.engine = FP8Q_TRANSFORMERS,
      .format = FP8Q_FORMAT_FP8,
-     .scalings = BLOCK | TENSOR,
+     .scalings = BLOCK | TENSOR | GROUP,
      .block_scale = FP8Q_SCALE_INV_ENDING,
      .other_scale = FP8Q_SCALE_INV_ENDING,
-     .demands = FP8Q_ROWS_ALIGNED | FP8Q_COLUMNS_ALIGNED,
+     .group_scale = FP8Q_SCALE_INV_ENDING,
+     .demands = FP8Q_ROWS_IN_FLOAT | FP8Q_COLUMNS_ALIGNED,
      .gpus = "NVIDIA Ada, Hopper, Blackwell",
-     .other = "everywhere else, CPUs too, weights become BF16 while they are loaded"},
+     .other = "everywhere else, CPUs too, weights become BF16 while they are loaded",
+     .group_gpus = "none; weights become BF16 while they are loaded"},
     {.engine = FP8Q_TRANSFORMERS,
      .format = FP8Q_FORMAT_COMPRESSED_TENSORS,
-     .scalings = BLOCK | ROW | TENSOR,
+     .scalings = BLOCK | ROW | TENSOR | GROUP,
      .block_scale = FP8Q_SCALE_ENDING,
      .other_scale = FP8Q_SCALE_ENDING,
+     .group_scale = FP8Q_SCALE_ENDING,
      .demands = FP8Q_ROWS_ALIGNED | FP8Q_COLUMNS_ALIGNED | FP8Q_NO_STACKS | FP8Q_NO_BYTE_SCALES,
      .gpus = "none",
-     .other = "weights become BF16 on use or while they are loaded"},
+     .other = "weights become BF16 on use or while they are loaded",
+     .group_gpus = "none; weights become BF16 on use or while they are loaded"},
     {.engine = FP8Q_TRTLLM,
      .format = FP8Q_FORMAT_FP8,
      .scalings = BLOCK,
      .block_scale = FP8Q_SCALE_INV_ENDING,
      .other_scale = FP8Q_SCALE_ENDING,
      .demands = FP8Q_FUSED_ALIKE | FP8Q_PARTS_ALIGNED | FP8Q_ALL_BUT_LAST | FP8Q_COLUMNS_ALIGNED |
-                FP8Q_HEAD_FLOAT | FP8Q_NO_BYTE_SCALES,
+                FP8Q_HEAD_FLOAT | FP8Q_NO_BYTE_SCALES | FP8Q_BLOCKS_OF_128 | FP8Q_ROUNDS_SCALES,
      .gpus = "NVIDIA Ada, Hopper, Blackwell",
      .other = "no other"},
     {.engine = FP8Q_TRTLLM,
@@ -105,7 +122,7 @@ static const struct fp8q_reading readings[] = {
      .other_scale = FP8Q_SCALE_ENDING,
      .demands = FP8Q_FUSED_ALIKE | FP8Q_PARTS_ALIGNED | FP8Q_ALL_BUT_LAST | FP8Q_COLUMNS_ALIGNED |
                 FP8Q_HEAD_FLOAT | FP8Q_NO_STACKS | FP8Q_NO_BYTE_SCALES | FP8Q_ONE_GROUP |
-                FP8Q_INPUTS_GROUPED,
+                FP8Q_INPUTS_GROUPED | FP8Q_BLOCKS_OF_128 | FP8Q_ROUNDS_SCALES,
      .gpus = "NVIDIA Ada, Hopper, Blackwell",
      .other = "no other"},
     {.engine = FP8Q_LMDEPLOY,
@@ -114,7 +131,7 @@ static const struct fp8q_reading readings[] = {
      .block_scale = FP8Q_SCALE_INV_ENDING,
      .other_scale = FP8Q_SCALE_INV_ENDING,
      .demands = FP8Q_FUSED_ALIKE | FP8Q_PARTS_ALIGNED | FP8Q_COLUMNS_ALIGNED | FP8Q_HEAD_FLOAT |
-                FP8Q_NO_BYTE_SCALES,
+                FP8Q_NO_BYTE_SCALES | FP8Q_BLOCKS_OF_128 | FP8Q_QUANTIZES_REST,
      .gpus = "NVIDIA Ada, Hopper, Blackwell",
      .other = "older ones by the TurboMind engine, for the models that it has"},
     {.engine = FP8Q_LLAMA_CPP,
@@ -155,6 +172,8 @@ const char *fp8q_demand_text(enum fp8q_demand demand)
         return "but the last";
     case FP8Q_ROWS_ALIGNED:
         return "all rows multiples of 128";
+    case FP8Q_ROWS_IN_FLOAT:
+        return "all rows multiples of 128 where FP8 becomes BF16";
     case FP8Q_COLUMNS_ALIGNED:
         return "columns multiples of 128";
     case FP8Q_HEAD_FLOAT:
@@ -166,9 +185,15 @@ const char *fp8q_demand_text(enum fp8q_demand demand)
     case FP8Q_ONE_GROUP:
         return "one config group";
     case FP8Q_NO_BYTE_SCALES:
-        return "no scales in U8";
-    case FP8Q_F32_SCALES:
-        return "scales in F32, BF16 or F16";
+        return "no scales of blocks in U8";
+    case FP8Q_BLOCKS_OF_128:
+        return "blocks of 128x128";
+    case FP8Q_SAYS_SCHEME:
+        return "`activation_scheme` dynamic";
+    case FP8Q_QUANTIZES_REST:
+        return "what no entry excludes is quantized while it is loaded";
+    case FP8Q_ROUNDS_SCALES:
+        return "block scales become powers of two on Blackwell";
     case FP8Q_INPUTS_GROUPED:
         return "with blocks, inputs in groups of 128";
     }
@@ -197,11 +222,47 @@ const struct fp8q_exception *fp8q_exception_of(enum fp8q_engine engine, enum fp8
     return NULL;
 }
 
+const struct fp8q_config_place fp8q_config_places[] = {
+    {"quantization_config", ALL},
+    {"text_config.quantization_config", OF(VLLM) | OF(TRANSFORMERS) | OF(LMDEPLOY) | OF(LLAMA_CPP)},
+    {"compression_config", OF(VLLM) | OF(SGLANG)},
+};
+const size_t fp8q_n_config_places = sizeof(fp8q_config_places) / sizeof(*fp8q_config_places);
+
+const struct fp8q_trap fp8q_traps[] = {
+    {.warning = "index-beside-model",
+     .engines = OF(TRANSFORMERS),
+     .why = "it opens model.safetensors, and never looks at the index beside it",
+     .change = "remove model.safetensors"},
+    {.warning = "index-no-metadata",
+     .engines = OF(TRANSFORMERS),
+     .why = "it needs the index's \"metadata\"",
+     .change = "add \"metadata\": {} to the index"},
+    {.warning = "unindexed-tensor",
+     .engines = OF(LLAMA_CPP),
+     .why = "it refuses an index that does not name every tensor of the files",
+     .change = "complete the index"},
+    {.warning = "unindexed-file",
+     .engines = OF(TRTLLM),
+     .why = "it reads every .safetensors file of the directory, those too that the index does not "
+            "name",
+     .change = "move the other .safetensors files away"},
+    {.file = "consolidated",
+     .engines = OF(VLLM),
+     .why = "it takes a directory with consolidated*.safetensors for one in Mistral's own format",
+     .change = "move the consolidated* files away"},
+    {.file = "hf_quant_config.json",
+     .engines = OF(TRTLLM),
+     .why = "it goes by hf_quant_config.json in place of config.json",
+     .change = "remove hf_quant_config.json"},
+};
+const size_t fp8q_n_traps = sizeof(fp8q_traps) / sizeof(*fp8q_traps);
+
 bool fp8q_reads_otherwise(enum fp8q_engine engine, const char *quant_method)
 {
     static const char *const methods[FP8Q_N_ENGINES] = {
-        [FP8Q_VLLM] = "mxfp8 modelopt fbgemm_fp8 quark",
-        [FP8Q_SGLANG] = "mxfp8 modelopt quark w8a8_fp8",
+        [FP8Q_VLLM] = "modelopt fbgemm_fp8 quark",
+        [FP8Q_SGLANG] = "modelopt quark w8a8_fp8",
         [FP8Q_TRANSFORMERS] = "fbgemm_fp8 quark",
         [FP8Q_TRTLLM] = "mxfp8 modelopt",
         [FP8Q_LMDEPLOY] = "",
@@ -213,8 +274,6 @@ bool fp8q_reads_otherwise(enum fp8q_engine engine, const char *quant_method)
 }
 
 /* ---- exclusion lists ------------------------------------------------------------------------- */
-
-#define OF(engine) (1U << FP8Q_##engine)
 
 enum {
     DENSE = FP8Q_MODULE_LINEAR,

@@ -43,20 +43,24 @@ extern const struct fp8q_cutting_row fp8q_cutting;
 
 /* ---- what is read of a format ---------------------------------------------------------------- */
 
-/* What an engine asks of a checkpoint beyond 128x128 blocks of E4M3.  */
+/* What an engine asks of a checkpoint beyond E4M3 weights, and what it does with one.  */
 enum fp8q_demand {
     FP8Q_FUSED_ALIKE = 1 << 0,     /* the parts of a matrix that it merges are all FP8 or none */
-    FP8Q_PARTS_ALIGNED = 1 << 1,   /* so are their rows: multiples of 128 */
-    FP8Q_ALL_BUT_LAST = 1 << 2,    /* of these parts the last may end as it likes */
+    FP8Q_PARTS_ALIGNED = 1 << 1,   /* their rows are multiples of 128 */
+    FP8Q_ALL_BUT_LAST = 1 << 2,    /* but those of the last part may end as they like */
     FP8Q_ROWS_ALIGNED = 1 << 3,    /* rows of every matrix */
-    FP8Q_COLUMNS_ALIGNED = 1 << 4, /* columns of every matrix */
-    FP8Q_HEAD_FLOAT = 1 << 5,      /* the output head is not FP8 */
-    FP8Q_HEAD_NO_BLOCKS = 1 << 6,  /* the output head has no block scales */
-    FP8Q_NO_STACKS = 1 << 7,       /* experts one by one */
-    FP8Q_ONE_GROUP = 1 << 8,       /* one config_group, so one kind of scales */
-    FP8Q_NO_BYTE_SCALES = 1 << 9,  /* scales that are numbers, not E8M0 in U8 */
-    FP8Q_F32_SCALES = 1 << 10,     /* no E8M0 either */
-    FP8Q_INPUTS_GROUPED = 1 << 11  /* block weights go with inputs in groups of 128 */
+    FP8Q_ROWS_IN_FLOAT = 1 << 4,   /* the same, but only where FP8 becomes BF16 */
+    FP8Q_COLUMNS_ALIGNED = 1 << 5, /* columns of every matrix */
+    FP8Q_BLOCKS_OF_128 = 1 << 6,   /* blocks of 128x128 and no others */
+    FP8Q_HEAD_FLOAT = 1 << 7,      /* the output head is not FP8 */
+    FP8Q_HEAD_NO_BLOCKS = 1 << 8,  /* the output head has no block scales */
+    FP8Q_NO_STACKS = 1 << 9,       /* experts one by one */
+    FP8Q_ONE_GROUP = 1 << 10,      /* one config_group, so one kind of scales */
+    FP8Q_NO_BYTE_SCALES = 1 << 11, /* scales that are numbers, not E8M0 in U8 */
+    FP8Q_INPUTS_GROUPED = 1 << 12, /* block weights go with inputs in groups of 128 */
+    FP8Q_SAYS_SCHEME = 1 << 13,    /* activation_scheme stands in the config */
+    FP8Q_QUANTIZES_REST = 1 << 14, /* what no list excludes is quantized while it is loaded */
+    FP8Q_ROUNDS_SCALES = 1 << 15   /* on Blackwell block scales become powers of two */
 };
 
 /* One demand in a few words: "no FP8 lm_head".  */
@@ -68,8 +72,10 @@ struct fp8q_reading {
     unsigned scalings;        /* bits 1 << enum fp8q_scaling */
     const char *block_scale;  /* what block scales of X.weight are called, behind its name */
     const char *other_scale;  /* the same of scales a row or a tensor */
+    const char *group_scale;  /* the same of MXFP8, which the fp8 format calls mxfp8 */
     unsigned demands;         /* bits of enum fp8q_demand */
     const char *gpus, *other; /* FP8 arithmetic there; what happens elsewhere */
+    const char *group_gpus;   /* both, of MXFP8 */
 };
 
 /* The row, or NULL: the engine does not read that format.  */
@@ -84,6 +90,25 @@ struct fp8q_exception {
 };
 const struct fp8q_exception *fp8q_exception_of(enum fp8q_engine engine, enum fp8q_format format,
                                                const char *model_type);
+
+/* Where in config.json a quantization may be described: @path of the object, from the one that is
+ * looked for first.  */
+struct fp8q_config_place {
+    const char *path;
+    unsigned engines; /* that look there, as bits */
+};
+extern const struct fp8q_config_place fp8q_config_places[];
+extern const size_t fp8q_n_config_places;
+
+/* What else may lie in a directory and lead an engine astray.  @warning is what opening the
+ * checkpoint said of it, or NULL; else @file is the beginning of a name.  */
+struct fp8q_trap {
+    const char *warning, *file;
+    unsigned engines;
+    const char *why, *change;
+};
+extern const struct fp8q_trap fp8q_traps[];
+extern const size_t fp8q_n_traps;
 
 /* Whether the engine reads @quant_method in a way that this table does not describe.  */
 bool fp8q_reads_otherwise(enum fp8q_engine engine, const char *quant_method);

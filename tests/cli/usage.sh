@@ -55,7 +55,7 @@ run fp8q quantize $src --max-memory 0
 run fp8q quantize $src --max-shard-size -5GB
 run fp8q quantize $src --max-shard-size 0x5GB
 run fp8q quantize $src --max-memory 0X10
-for command in quantize dequantize verify inspect families compare eval drift sweep calibrate gate bench finish; do
+for command in quantize dequantize verify inspect check families compare eval drift sweep calibrate gate bench finish; do
     fp8q $command --kernel nonsense x y 2>&1 >/dev/null | grep -c 'operand\|kernel' | sed "s/^/$command: /"
 done
 

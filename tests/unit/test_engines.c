@@ -38,11 +38,10 @@ static void print_scales(struct fp8q_text *t, const struct fp8q_reading *r)
     const char *comma = "";
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
-        bool is_block = kinds[i].scaling == FP8Q_SCALING_BLOCK;
+        const char *endings[] = {r->block_scale, r->other_scale, r->other_scale, r->group_scale};
         if (!(r->scalings & 1U << kinds[i].scaling))
             continue;
-        fp8q_text_printf(t, "%s%s `weight%s`", comma, kinds[i].word,
-                         is_block ? r->block_scale : r->other_scale);
+        fp8q_text_printf(t, "%s%s `weight%s`", comma, kinds[i].word, endings[i]);
         comma = ", ";
     }
 }
@@ -74,7 +73,8 @@ static void print_readings(struct fp8q_text *t)
             print_scales(t, r);
             fp8q_text_puts(t, " | ");
             print_demands(t, r->demands);
-            fp8q_text_printf(t, " | %s | %s |\n", r->gpus, r->other);
+            fp8q_text_printf(t, " | %s%s%s | %s |\n", r->gpus, r->group_gpus ? "; MXFP8: " : "",
+                             r->group_gpus ? r->group_gpus : "", r->other);
         }
 }
 

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * check_config.c - whether an engine finds and understands the description of the quantization.
+ */
+#include "engines/internal.h"
+
+#include <string.h>
+
+#include "format/names.h"
+#include "kernel/block.h"
+
+static const char requantize[] = "write it again: fp8q quantize --requantize";
+
+static bool has_scaling(const struct fp8q_on_disk *f, enum fp8q_scaling scaling)
+{
+    for (size_t i = 0; i < f->n_weights; i++)
+        if (f->weights[i].scale && f->weights[i].layout.scaling == scaling)
+            return true;
+
+    return false;
+}
+
+/* [128, 128], or another pair; false for what is no pair.  */
+static bool read_pair(const struct fp8q_json *list, uint64_t pair[2])
+{
+    const struct fp8q_json *first = fp8q_json_first(list);
+    return fp8q_json_count(list) == 2 && fp8q_json_uint(first, &pair[0]) &&
+           fp8q_json_uint(fp8q_json_next(first), &pair[1]);
+}
+
+/* ---- the fp8 format -------------------------------------------------------------------------- */
+
+static int judge_scheme(struct fp8q_judge *j)
+{
+    const struct fp8q_json *scheme = fp8q_json_get(j->facts->config, "activation_scheme");
+    bool blocks = has_scaling(j->facts, FP8Q_SCALING_BLOCK);
+    if (!(j->demands & FP8Q_SAYS_SCHEME))
+        return FP8Q_OK;
+
+    if (!fp8q_json_string(scheme, NULL))
+        return fp8q_judge_say(j, FP8Q_STOPS, "activation-scheme",
+                              "add \"activation_scheme\": \"dynamic\" to quantization_config",
+                              "it needs activation_scheme in quantization_config");
+    if (blocks && strcmp(fp8q_json_string(scheme, ""), "dynamic") != 0)
+        return fp8q_judge_say(j, FP8Q_STOPS, "activation-scheme",
+                              "set activation_scheme to \"dynamic\"",
+                              "with block scales it takes no other activation_scheme than "
+                              "\"dynamic\"");
+    return FP8Q_OK;
+}
+
+static int judge_block_size(struct fp8q_judge *j)
+{
+    const struct fp8q_json *said = fp8q_json_get(j->facts->config, "weight_block_size");
+    bool blocks = has_scaling(j->facts, FP8Q_SCALING_BLOCK), is_said = !fp8q_json_is_null(said);
+    uint64_t pair[2];
+
+    if (blocks && (!said || !is_said))
+        return fp8q_judge_say(j, FP8Q_STOPS, "block-size",
+                              "add \"weight_block_size\": [128, 128] to quantization_config",
+                              "without weight_block_size it takes scales for those of whole "
+                              "tensors");
+    if (!blocks && said && is_said)
+        return fp8q_judge_say(j, FP8Q_STOPS, "block-size",
+                              "take weight_block_size out of quantization_config",
+                              "weight_block_size says blocks, and no weight has block scales");
+    if (blocks && !read_pair(said, pair))
+        return fp8q_judge_say(j, FP8Q_STOPS, "block-size", "set weight_block_size to [128, 128]",
+                              "weight_block_size is no pair of sizes");
+    return FP8Q_OK;
+}
+
+/* ---- compressed-tensors ---------------------------------------------------------------------- */
+
+static const char *strategy_of(enum fp8q_scaling scaling)
+{
+    switch (scaling) {
+    case FP8Q_SCALING_BLOCK:
+        return "block";
+    case FP8Q_SCALING_ROW:
+        return "channel";
+    case FP8Q_SCALING_GROUP:
+        return "group";
+    default:
+        return "tensor";
+    }
+}
+
+/* The group with weights of this strategy, or NULL.  */
+static const struct fp8q_json *group_of(const struct fp8q_json *groups, const char *strategy)
+{
+    for (const struct fp8q_json *g = fp8q_json_first(groups); g; g = fp8q_json_next(g))
+        if (strcmp(fp8q_json_string(fp8q_json_path(g, "weights.strategy"), ""), strategy) == 0)
+            return g;
+
+    return NULL;
+}
+
+/* Each kind of scales on disk needs a group that says so.  */
+static int judge_groups(struct fp8q_judge *j, const struct fp8q_json *groups)
+{
+    static const enum fp8q_scaling kinds[] = {FP8Q_SCALING_BLOCK, FP8Q_SCALING_ROW,
+                                              FP8Q_SCALING_TENSOR, FP8Q_SCALING_GROUP};
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+        const char *strategy = strategy_of(kinds[i]);
+        const struct fp8q_json *g = group_of(groups, strategy);
+        if (!has_scaling(j->facts, kinds[i]))
+            continue;
+
+        if (!g)
+            FP8Q_TRY(fp8q_judge_say(j, FP8Q_STOPS, "config-groups", requantize,
+                                    "weights have scales of strategy \"%s\", and no config group "
+                                    "says so",
+                                    strategy));
+        const char *inputs =
+            fp8q_json_string(fp8q_json_path(g, "input_activations.strategy"), "none");
+        bool grouped = strcmp(inputs, "group") == 0;
+        if (g && kinds[i] == FP8Q_SCALING_BLOCK && (j->demands & FP8Q_INPUTS_GROUPED) && !grouped)
+            FP8Q_TRY(fp8q_judge_say(j, FP8Q_STOPS, "config-groups",
+                                    "set input_activations to strategy \"group\", group_size 128",
+                                    "with block weights it wants inputs of strategy \"group\", "
+                                    "found \"%.40s\"",
+                                    inputs));
+    }
+
+    return FP8Q_OK;
+}
+
+static bool is_known_format(const char *format)
+{
+    static const char *const known[] = {"float-quantized", "naive-quantized", "mxfp8-quantized"};
+    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+        if (strcmp(format, known[i]) == 0)
+            return true;
+
+    return false;
+}
+
+static int judge_compressed(struct fp8q_judge *j)
+{
+    const struct fp8q_json *q = j->facts->config, *groups = fp8q_json_get(q, "config_groups");
+    const char *format = fp8q_json_string(fp8q_json_get(q, "format"), "none");
+    struct fp8q_shown shown;
+
+    if (!fp8q_json_is_object(groups) || fp8q_json_count(groups) == 0)
+        return fp8q_judge_say(j, FP8Q_STOPS, "config-groups", requantize,
+                              "config_groups is missing in quantization_config");
+    if (!is_known_format(format))
+        return fp8q_judge_say(j, FP8Q_UNSURE, "config-format", NULL,
+                              "\"format\" is \"%.60s\", which the tables do not describe",
+                              fp8q_show(&shown, format));
+
+    if (fp8q_json_count(groups) > 1 && (j->demands & FP8Q_ONE_GROUP))
+        FP8Q_TRY(fp8q_judge_say(j, FP8Q_STOPS, "config-groups",
+                                "quantize with one kind of scales (without --unaligned "
+                                "per-channel, or with --scheme FP8_DYNAMIC)",
+                                "it reads one config group, and there are %zu",
+                                fp8q_json_count(groups)));
+    return judge_groups(j, groups);
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static int judge_absence(struct fp8q_judge *j)
+{
+    const struct fp8q_ckpt *ckpt = j->facts->ckpt;
+    if (!ckpt->config)
+        return fp8q_judge_say(j, FP8Q_STOPS, "config", "quantize the directory of the checkpoint",
+                              "there is no " FP8Q_CONFIG_NAME " beside the weights");
+
+    /* ModelOpt keeps its description in a file of its own, which some engines read.  */
+    for (size_t i = 0; i < ckpt->n_other_files; i++)
+        if (strcmp(ckpt->other_files[i], "hf_quant_config.json") == 0 &&
+            fp8q_reads_otherwise(j->engine, "modelopt"))
+            return fp8q_judge_say(j, FP8Q_UNSURE, "config", requantize,
+                                  "only hf_quant_config.json says how it is quantized, which the "
+                                  "tables do not describe");
+    return fp8q_judge_say(j, FP8Q_STOPS, "config", requantize,
+                          FP8Q_CONFIG_NAME " has no quantization_config, so bare FP8 values would "
+                                           "be taken for weights");
+}
+
+static int judge_method(struct fp8q_judge *j)
+{
+    struct fp8q_shown shown;
+    const char *method = fp8q_show(&shown, j->facts->method);
+
+    if (fp8q_reads_otherwise(j->engine, j->facts->method))
+        return fp8q_judge_say(j, FP8Q_UNSURE, "quant-method", requantize,
+                              "it has a reader of its own for quant_method \"%.60s\", which the "
+                              "tables do not describe",
+                              method);
+    return fp8q_judge_say(
+        j, FP8Q_STOPS, "quant-method",
+        "quantize with --scheme FP8_BLOCK --format fp8 (from FP8: add --requantize)",
+        "it does not read FP8 of quant_method \"%.60s\"", method);
+}
+
+int fp8q_judge_config(struct fp8q_judge *j)
+{
+    const struct fp8q_on_disk *f = j->facts;
+    if (!f->config)
+        return judge_absence(j);
+    if (!(f->place->engines & 1U << j->engine))
+        FP8Q_TRY(fp8q_judge_say(j, FP8Q_STOPS, "config", "move it to the top level",
+                                "it does not look for the description at %s", f->place->path));
+    if (!j->judgement->reading)
+        return judge_method(j);
+
+    if (f->format == FP8Q_FORMAT_COMPRESSED_TENSORS)
+        return judge_compressed(j);
+    FP8Q_TRY(judge_scheme(j));
+
+    /* The size of MXFP8's groups is that of the method.  */
+    return f->says_groups ? FP8Q_OK : judge_block_size(j);
+}
