@@ -452,8 +452,8 @@ void fp8q_eval_json(const struct fp8q_eval *eval, struct fp8q_jsonw *w)
     fp8q_jsonw_open(w, "positions", '[');
     for (size_t i = 0; i < FP8Q_EVAL_POSITIONS; i++)
         if (eval->position[i].tokens > 0)
-            sample_json(&eval->position[i], "from", i ? FP8Q_EVAL_FIRST_POSITIONS << (i - 1) : 0,
-                        w);
+            sample_json(&eval->position[i], "from",
+                        i ? (uint64_t)FP8Q_EVAL_FIRST_POSITIONS << (i - 1) : 0, w);
     fp8q_jsonw_close(w, ']');
 
     fp8q_jsonw_open(w, "layer_error", '[');
