@@ -410,9 +410,15 @@ int fp8q_conversion_check(struct fp8q_conversion *conversion, const char *destin
  * Borrowed.  */
 int fp8q_conversion_lock(struct fp8q_conversion *conversion, const char **text_out,
                          struct fp8q_error *err);
+/* Has fp8q_conversion_run() write the lock to @path (borrowed; NULL: nowhere) just before the output
+ * gets its name, so that no output stands there without it.  What stood at @path comes back if the
+ * run fails, and with the next run for that destination if it is killed.  */
+int fp8q_conversion_write_lock(struct fp8q_conversion *conversion, const char *path,
+                               struct fp8q_error *err);
 /* Whether the lock file @path allows just this conversion: FP8Q_E_POLICY "lock-widened" (it would
  * quantize more), "lock-narrowed" (less), "lock-scheme".  *@there_out is false, and the result 0,
- * if there is no such file.  */
+ * if there is no such file.  After fp8q_conversion_check(), a lock that a killed run for that
+ * destination wrote does not count.  */
 int fp8q_conversion_check_lock(struct fp8q_conversion *conversion, const char *path,
                                bool *there_out, struct fp8q_error *err);
 

@@ -138,6 +138,8 @@ void fp8q_conversion_close(struct fp8q_conversion *c)
     fp8q_request_reset(&c->request);
     fp8q_manifest_reset(&c->origin);
     fp8q_text_reset(&c->lock);
+    fp8q_lock_file_reset(&c->killed_lock);
+    free(c->killed_copy);
     free(c->default_destination);
     free(c->tensors);
     free(c->outputs);
@@ -154,7 +156,9 @@ static struct fp8q_convert_options options_of(const struct fp8q_conversion *c,
                                          .kernel = c->manner.kernel,
                                          .watch = &c->manner.watch,
                                          .overwrite = c->manner.overwrite,
-                                         .resume = c->manner.resume};
+                                         .resume = c->manner.resume,
+                                         .lock_path = c->lock_path,
+                                         .lock_text = c->lock.data};
 }
 
 int fp8q_conversion_check(struct fp8q_conversion *c, const char *destination, unsigned n_parts,
@@ -177,7 +181,12 @@ int fp8q_conversion_check(struct fp8q_conversion *c, const char *destination, un
         *complete_out = true;
     else
         FP8Q_TRY(fp8q_convert_check(c->plan, &options, err));
-    return FP8Q_OK;
+
+    /* A lock that will be taken back is none that this conversion has to agree with.  */
+    fp8q_lock_file_reset(&c->killed_lock);
+    free(c->killed_copy);
+    return fp8q_convert_killed_lock(destination, c->ckpt->is_dir, &c->killed_lock, &c->killed_copy,
+                                    err);
 }
 
 /* ---- run ------------------------------------------------------------------------------------- */

@@ -27,7 +27,10 @@ struct fp8q_conversion {
     size_t n_reasons;
     char *default_destination;
     struct fp8q_text lock;
-    struct fp8q_manifest origin; /* of a quantized source */
+    const char *lock_path;             /* where a run writes it, or NULL; borrowed */
+    struct fp8q_lock_file killed_lock; /* of a killed run for the destination at hand */
+    char *killed_copy;                 /* what stood there before that */
+    struct fp8q_manifest origin;       /* of a quantized source */
     bool origin_was_read, has_origin;
 
     struct fp8q_result result;

@@ -7,6 +7,7 @@
 
 #include "api/conversion.h"
 #include "base/file.h"
+#include "base/output.h"
 #include "format/json.h"
 #include "plan/lock.h"
 
@@ -22,6 +23,16 @@ int fp8q_conversion_lock(struct fp8q_conversion *c, const char **text_out, struc
     *text_out = c->lock.data;
     return FP8Q_OK;
 }
+
+int fp8q_conversion_write_lock(struct fp8q_conversion *c, const char *path, struct fp8q_error *err)
+{
+    const char *unused;
+    FP8Q_TRY(fp8q_conversion_lock(c, &unused, err));
+    c->lock_path = path;
+    return FP8Q_OK;
+}
+
+/* ---- a lock on file -------------------------------------------------------------------------- */
 
 static bool same_shape(const struct fp8q_json *a, const struct fp8q_json *b)
 {
@@ -119,6 +130,29 @@ static int compare_texts(const struct fp8q_conversion *c, const char *text, size
     return status;
 }
 
+/* The lock at @path.  One that a killed run wrote, and that will be taken back, does not count: what
+ * stood there before does.  *@text_out is NULL if there is none.  */
+static int read_lock(const struct fp8q_conversion *c, const char *path, char **text_out,
+                     size_t *len_out, struct fp8q_error *err)
+{
+    char *file = NULL;
+    bool taken_back = false;
+    *text_out = NULL;
+
+    if (c->killed_lock.path) {
+        FP8Q_TRY(fp8q_output_file(path, &file, err));
+        taken_back = file && strcmp(file, c->killed_lock.path) == 0;
+        free(file);
+    }
+    if (taken_back)
+        FP8Q_TRY(fp8q_lock_file_is_ours(&c->killed_lock, &taken_back, err));
+
+    if (taken_back && !c->killed_copy)
+        return FP8Q_OK;
+    return fp8q_read_file_if_there(taken_back ? c->killed_copy : path, MOST_LOCK_BYTES, text_out,
+                                   len_out, err);
+}
+
 int fp8q_conversion_check_lock(struct fp8q_conversion *c, const char *path, bool *there_out,
                                struct fp8q_error *err)
 {
@@ -128,7 +162,7 @@ int fp8q_conversion_check_lock(struct fp8q_conversion *c, const char *path, bool
     *there_out = false;
     FP8Q_TRY(fp8q_require(path, "path", err));
     FP8Q_TRY(fp8q_conversion_lock(c, &unused, err));
-    FP8Q_TRY(fp8q_read_file_if_there(path, MOST_LOCK_BYTES, &text, &len, err));
+    FP8Q_TRY(read_lock(c, path, &text, &len, err));
     if (!text)
         return FP8Q_OK;
 

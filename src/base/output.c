@@ -164,6 +164,32 @@ int fp8q_output_check(const char *path, struct fp8q_guard_list *guard, struct fp
     return status;
 }
 
+/* "@path" from the root on: its directory is there.  */
+static int absolute(const char *path, char **out, struct fp8q_error *err)
+{
+    char *real = NULL, *dir = directory_of(path);
+    int status = dir ? fp8q_real_path(dir, &real, err) : fp8q_fail_nomem(err);
+    free(dir);
+    FP8Q_TRY(status);
+    if (!real)
+        return fp8q_fail_errno(err, ENOENT, "cannot write %s", path);
+
+    *out = fp8q_join(real, fp8q_basename(path));
+    free(real);
+    return *out ? FP8Q_OK : fp8q_fail_nomem(err);
+}
+
+int fp8q_output_file(const char *path, char **file_out, struct fp8q_error *err)
+{
+    struct target t;
+    *file_out = NULL;
+    int status = find_target(path, &t, err);
+    if (status == FP8Q_OK && t.place == PLACE_FILE)
+        status = absolute(t.path, file_out, err);
+    free(t.path);
+    return status;
+}
+
 /* ---- writing --------------------------------------------------------------------------------- */
 
 /* Opens a regular file to write it in place: emptied only once it is open.  */

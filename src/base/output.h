@@ -30,6 +30,10 @@
  * "output-twice", "output-directory"; FP8Q_E_IO where it cannot be written.  */
 int fp8q_output_check(const char *path, struct fp8q_guard_list *guard, struct fp8q_error *err);
 
+/* The regular file that an output at @path makes or replaces: its absolute path, links followed, in
+ * new memory; NULL where bytes go into what is open already or is no file.  */
+int fp8q_output_file(const char *path, char **file_out, struct fp8q_error *err);
+
 struct fp8q_output {
     char *path;  /* what is written, links resolved */
     char *fresh; /* its random name until it is whole; NULL: written into @path */

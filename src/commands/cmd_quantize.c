@@ -221,6 +221,10 @@ static int check_and_convert(struct cli *cli, struct settings *s, const struct f
     if (s->dry_run)
         return FP8Q_OK;
 
+    /* With the output, so that it is not there without its lock; a part makes no output.  */
+    if (s->write_lock && !complete && !s->n_parts)
+        FP8Q_TRY(fp8q_conversion_write_lock(c, s->write_lock, &cli->error));
+
     if (complete) {
         cli_print(cli, "%s is complete already: same source, options and version\n", destination);
     } else {
@@ -229,7 +233,7 @@ static int check_and_convert(struct cli *cli, struct settings *s, const struct f
     }
 
     /* Also of an output that was complete: the lock may be a new wish.  */
-    return s->write_lock ? write_lock(cli, s->write_lock, c) : FP8Q_OK;
+    return s->write_lock && (complete || s->n_parts) ? write_lock(cli, s->write_lock, c) : FP8Q_OK;
 }
 
 static int quantize(struct cli *cli, struct settings *s, struct cli_request *r)

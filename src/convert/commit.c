@@ -13,6 +13,7 @@
  * |-----------------------------------|-----------|------------|----------|-------------------------|
  * | before commit.json is written     | - or old  | new        | -        | has nothing to undo     |
  * | after it                          | - or old  | new        | -        | removes commit.json     |
+ * | after the lock is written         | - or old  | new        | -        | takes the lock back     |
  * | after the rename, nothing was old | new       | -          | -        | removes W               |
  * | after the swap                    | new       | old        | -        | removes P, W            |
  * | no swap: old one set aside        | -         | new        | old      | puts it back            |
@@ -22,6 +23,13 @@
  * |   old C set aside as well         | -         | weights, C | both     | puts them back          |
  * |   new C in place                  | - and C   | weights    | both     | takes C back, puts back |
  * |   new weights in place            | new and C | -          | both     | removes P, W            |
+ *
+ * With --write-lock the lock is written before the output gets its name, so that DST never stands
+ * there without it.  commit.json names the file, and W/replaced.lock is a copy of what stood there;
+ * a run that undoes the commit puts that back, if the file still has the text that was written.  In
+ * all rows below the lock it stands where it was asked for, and a row with the old output takes it
+ * back.  A run that is killed leaves a lock without DST until the next run for DST; no conversion is
+ * refused for it (fp8q_convert_killed_lock()).
  *
  * P and DST are told apart by the checksum where both are there, by the weights in P for a file.
  * What is removed goes by the lists of files, so a file that somebody else put there stays.
@@ -127,7 +135,8 @@ static int put_commit(const struct fp8q_outdir *out, const struct fp8q_text *tex
     return fp8q_workdir_put(&out->names, FP8Q_COMMIT_NAME, text->data, false, err);
 }
 
-static int write_commit(const struct fp8q_outdir *out, struct fp8q_error *err)
+static int write_commit(const struct fp8q_outdir *out, const struct fp8q_lock_file *lock,
+                        struct fp8q_error *err)
 {
     struct fp8q_jsonw w = {.indent = 1};
     uint32_t mark;
@@ -139,6 +148,7 @@ static int write_commit(const struct fp8q_outdir *out, struct fp8q_error *err)
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_jsonw_uint(&w, "mark", mark);
     fp8q_listing_write(&out->old, "replaced", &w);
+    fp8q_lock_file_json(lock, &w);
     fp8q_jsonw_close(&w, '}');
 
     int status = put_commit(out, &w.text, err);
@@ -151,7 +161,21 @@ struct commit {
     bool pending;
     uint64_t mark;           /* of the new output */
     struct fp8q_listing old; /* files of the output to be replaced */
+    struct fp8q_lock_file lock;
 };
+
+static void commit_reset(struct commit *c)
+{
+    fp8q_listing_reset(&c->old);
+    fp8q_lock_file_reset(&c->lock);
+}
+
+static int parse_commit(const struct fp8q_json *json, struct commit *c, struct fp8q_error *err)
+{
+    (void)fp8q_json_uint(fp8q_json_get(json, "mark"), &c->mark);
+    FP8Q_TRY(fp8q_listing_parse(fp8q_json_get(json, "replaced"), &c->old, err));
+    return fp8q_lock_file_parse(json, &c->lock, err);
+}
 
 static int read_commit(const struct fp8q_destination *names, struct commit *c,
                        struct fp8q_error *err)
@@ -165,9 +189,10 @@ static int read_commit(const struct fp8q_destination *names, struct commit *c,
     if (!json)
         return FP8Q_OK;
 
-    (void)fp8q_json_uint(fp8q_json_get(json, "mark"), &c->mark);
-    int status = fp8q_listing_parse(fp8q_json_get(json, "replaced"), &c->old, err);
+    int status = parse_commit(json, c, err);
     fp8q_json_free(json);
+    if (status != FP8Q_OK)
+        commit_reset(c);
     return status;
 }
 
@@ -175,10 +200,13 @@ int fp8q_commit_pending(const struct fp8q_destination *names, bool *pending_out,
                         struct fp8q_listing *old_out, struct fp8q_error *err)
 {
     struct commit c;
-    int status = read_commit(names, &c, err);
+    *pending_out = false;
+    *old_out = (struct fp8q_listing){0};
+    FP8Q_TRY(read_commit(names, &c, err));
     *pending_out = c.pending;
     *old_out = c.old;
-    return status;
+    fp8q_lock_file_reset(&c.lock);
+    return FP8Q_OK;
 }
 
 static int drop_commit(const struct fp8q_outdir *out, struct fp8q_error *err)
@@ -270,34 +298,34 @@ static int put_back_files(const struct fp8q_outdir *out, const struct fp8q_listi
 /* ---- recover --------------------------------------------------------------------------------- */
 
 /* Whether DST is the new output.  */
-static int is_committed(const struct fp8q_outdir *out, const struct fp8q_listing *files,
+static int is_committed(const struct fp8q_destination *names, const struct fp8q_listing *files,
                         uint64_t mark, bool *committed_out, struct fp8q_error *err)
 {
     bool partial, final, complete, same;
     uint32_t crc;
 
     *committed_out = false;
-    FP8Q_TRY(is_there(out->names.final, &final, err));
+    FP8Q_TRY(is_there(names->final, &final, err));
     if (!final)
         return FP8Q_OK;
 
     /* The weights move last, so once P has none everything is in place.  */
-    if (!out->names.is_dir) {
-        FP8Q_TRY(in_dir(out->names.partial, FP8Q_WEIGHTS_NAME, &partial, err));
+    if (!names->is_dir) {
+        FP8Q_TRY(in_dir(names->partial, FP8Q_WEIGHTS_NAME, &partial, err));
         *committed_out = !partial;
         return FP8Q_OK;
     }
 
-    FP8Q_TRY(mark_of(out->names.final, files, &crc, &complete, err));
+    FP8Q_TRY(mark_of(names->final, files, &crc, &complete, err));
     *committed_out = complete && crc == mark;
     if (!*committed_out)
         return FP8Q_OK;
 
     /* Old and new may look the same.  Then nothing was done yet, as far as can be seen, and P goes
      * on to become DST.  */
-    FP8Q_TRY(is_there(out->names.partial, &partial, err));
+    FP8Q_TRY(is_there(names->partial, &partial, err));
     if (partial) {
-        FP8Q_TRY(mark_of(out->names.partial, files, &crc, &same, err));
+        FP8Q_TRY(mark_of(names->partial, files, &crc, &same, err));
         *committed_out = !same || crc != mark;
     }
     return FP8Q_OK;
@@ -316,12 +344,22 @@ static int remove_old(struct fp8q_outdir *out, const struct fp8q_listing *old, b
     return FP8Q_OK;
 }
 
+static int take_lock_back(const struct fp8q_destination *names, const struct fp8q_lock_file *lock,
+                          struct fp8q_error *err)
+{
+    char *copy = fp8q_join(names->work, FP8Q_REPLACED_LOCK_NAME);
+    int status = copy ? fp8q_lock_file_take_back(lock, copy, err) : fp8q_fail_nomem(err);
+    free(copy);
+    return status;
+}
+
 static int recover(struct fp8q_outdir *out, const struct fp8q_listing *files,
                    const struct commit *c, bool *committed_out, struct fp8q_error *err)
 {
     bool left;
-    FP8Q_TRY(is_committed(out, files, c->mark, committed_out, err));
+    FP8Q_TRY(is_committed(&out->names, files, c->mark, committed_out, err));
     if (!*committed_out) {
+        FP8Q_TRY(take_lock_back(&out->names, &c->lock, err));
         FP8Q_TRY(out->names.is_dir ? put_back_dir(out, &c->old, err)
                                    : put_back_files(out, files, &c->old, err));
         return drop_commit(out, err);
@@ -340,7 +378,24 @@ int fp8q_commit_recover(struct fp8q_outdir *out, const struct fp8q_listing *file
     *committed_out = false;
     FP8Q_TRY(read_commit(&out->names, &c, err));
     int status = c.pending ? recover(out, files, &c, committed_out, err) : FP8Q_OK;
-    fp8q_listing_reset(&c.old);
+    commit_reset(&c);
+    return status;
+}
+
+int fp8q_commit_killed_lock(const struct fp8q_destination *names, const struct fp8q_listing *files,
+                            struct fp8q_lock_file *lock_out, struct fp8q_error *err)
+{
+    struct commit c;
+    bool committed = false;
+    *lock_out = (struct fp8q_lock_file){.path = NULL};
+    FP8Q_TRY(read_commit(names, &c, err));
+
+    int status = c.lock.path ? is_committed(names, files, c.mark, &committed, err) : FP8Q_OK;
+    if (status == FP8Q_OK && !committed) {
+        *lock_out = c.lock;
+        c.lock.path = NULL; /* the caller's from here on */
+    }
+    commit_reset(&c);
     return status;
 }
 
@@ -460,6 +515,39 @@ static int check_whole(const struct fp8q_outdir *out, struct fp8q_error *err)
     return FP8Q_OK;
 }
 
+static int open_lock(const struct fp8q_outdir *out, struct fp8q_lock_file *lock,
+                     struct fp8q_error *err)
+{
+    *lock = (struct fp8q_lock_file){.path = NULL};
+    if (!out->lock_path)
+        return FP8Q_OK;
+
+    char *copy = fp8q_join(out->names.work, FP8Q_REPLACED_LOCK_NAME);
+    int status = copy ? fp8q_lock_file_open(out->lock_path, out->lock_text, copy, lock, err)
+                      : fp8q_fail_nomem(err);
+    free(copy);
+    return status;
+}
+
+/* commit.json, then the lock that it speaks of, then the name.  */
+static int place(const struct fp8q_outdir *out, const struct fp8q_lock_file *lock,
+                 struct fp8q_error *err)
+{
+    FP8Q_TRY(write_commit(out, lock, err));
+    if (out->lock_path)
+        FP8Q_TRY(fp8q_lock_file_write(lock, out->lock_path, out->lock_text, err));
+    return out->names.is_dir ? commit_dir(out, err) : commit_files(out, err);
+}
+
+static int write_lock_and_place(const struct fp8q_outdir *out, struct fp8q_error *err)
+{
+    struct fp8q_lock_file lock;
+    FP8Q_TRY(open_lock(out, &lock, err));
+    int status = place(out, &lock, err);
+    fp8q_lock_file_reset(&lock);
+    return status;
+}
+
 static int commit(struct fp8q_outdir *out, struct fp8q_error *err)
 {
     FP8Q_TRY(check_whole(out, err));
@@ -469,8 +557,7 @@ static int commit(struct fp8q_outdir *out, struct fp8q_error *err)
 
     /* Names in DST.partial are on disk before commit.json says that the output is whole.  */
     FP8Q_TRY(fp8q_flush_tree(out->names.partial, err));
-    FP8Q_TRY(write_commit(out, err));
-    return out->names.is_dir ? commit_dir(out, err) : commit_files(out, err);
+    return write_lock_and_place(out, err);
 }
 
 int fp8q_outdir_commit(struct fp8q_outdir *out, bool *left_out, struct fp8q_error *err)

@@ -6,6 +6,7 @@
 #define FP8Q_COMMIT_H
 
 #include "convert/workdir.h"
+#include "plan/lock_file.h"
 
 /* Checks that DST.partial holds all files of the output and nothing else, flushes, and gives the
  * final name; an old output goes.  On failure what stood there is there again, and the rest is as
@@ -17,6 +18,11 @@ int fp8q_outdir_commit(struct fp8q_outdir *out, bool *left_out, struct fp8q_erro
  * (*@committed_out), else undone.  @files are those of the new output, by its state.  */
 int fp8q_commit_recover(struct fp8q_outdir *out, const struct fp8q_listing *files,
                         bool *committed_out, struct fp8q_error *err);
+
+/* The lock of a commit that was killed before DST was the new output, as it will be taken back;
+ * without a path if there is none.  */
+int fp8q_commit_killed_lock(const struct fp8q_destination *names, const struct fp8q_listing *files,
+                            struct fp8q_lock_file *lock_out, struct fp8q_error *err);
 
 /* Whether a commit was begun and not ended; *@old_out are the files of the output to be replaced,
  * which stand in DST.partial if two names were swapped.  */

@@ -138,6 +138,8 @@ static int job_fill(struct job *j, struct fp8q_warnings *warnings, struct fp8q_e
                                                    .overwrite = j->o->overwrite},
                                          .state = j->state.data,
                                          .size_bytes = size,
+                                         .lock_path = j->o->lock_path,
+                                         .lock_text = j->o->lock_text,
                                          .use = use_of(j->o)};
     return FP8Q_OK;
 }
@@ -470,6 +472,35 @@ static int read_result(const struct fp8q_ckpt *done, struct fp8q_finish_result *
     (void)fp8q_parse_crc(source, &result->source_fingerprint);
     fp8q_manifest_reset(&m);
     return FP8Q_OK;
+}
+
+static int killed_lock(const struct fp8q_destination *names, struct fp8q_lock_file *lock_out,
+                       char **copy_out, struct fp8q_error *err)
+{
+    struct fp8q_json *state;
+    struct fp8q_listing files;
+    FP8Q_TRY(fp8q_workdir_state(names, &state, &files, err));
+    int status = fp8q_commit_killed_lock(names, &files, lock_out, err);
+    fp8q_json_free(state);
+    fp8q_listing_reset(&files);
+    FP8Q_TRY(status);
+
+    if (!lock_out->had_before)
+        return FP8Q_OK;
+    *copy_out = fp8q_join(names->work, FP8Q_REPLACED_LOCK_NAME);
+    return *copy_out ? FP8Q_OK : fp8q_fail_nomem(err);
+}
+
+int fp8q_convert_killed_lock(const char *destination, bool is_dir, struct fp8q_lock_file *lock_out,
+                             char **copy_out, struct fp8q_error *err)
+{
+    struct fp8q_destination names;
+    *lock_out = (struct fp8q_lock_file){.path = NULL};
+    *copy_out = NULL;
+    FP8Q_TRY(fp8q_destination_open(destination, is_dir, &names, err));
+    int status = killed_lock(&names, lock_out, copy_out, err);
+    fp8q_destination_reset(&names);
+    return status;
 }
 
 /* What a run that was killed after its commit would have said.  */

@@ -7,6 +7,7 @@
 
 #include "convert/destination.h"
 #include "convert/finish.h"
+#include "plan/lock_file.h"
 
 enum { FP8Q_MOST_SHARES = 65535 };
 
@@ -16,7 +17,8 @@ struct fp8q_convert_options {
     const struct fp8q_kernel *kernel;
     const struct fp8q_watch *watch;
     bool overwrite, resume;
-    unsigned part, n_parts; /* 1..n_parts, or 0 of 0 */
+    unsigned part, n_parts;            /* 1..n_parts, or 0 of 0 */
+    const char *lock_path, *lock_text; /* NULL, or a lock that is written with the output */
 };
 
 struct fp8q_convert_result {
@@ -43,6 +45,12 @@ int fp8q_convert(const struct fp8q_plan *plan, const struct fp8q_convert_options
  * changed, unless it may be overwritten.  */
 int fp8q_convert_complete(const struct fp8q_plan *plan, const struct fp8q_convert_options *options,
                           bool *complete_out, struct fp8q_error *err);
+
+/* The lock that a killed run wrote for an output that did not get its name, and the copy of what
+ * stood there before (free it; NULL if nothing did); *@lock_out has no path if there is none.  Reads
+ * only: the next run puts it back.  */
+int fp8q_convert_killed_lock(const char *destination, bool is_dir, struct fp8q_lock_file *lock_out,
+                             char **copy_out, struct fp8q_error *err);
 
 /* Ends a conversion whose parts are all done: plan again from the state beside DST.partial, finish,
  * commit.  @plan must be made from the request that fp8q_convert_state() read.  */

@@ -162,10 +162,60 @@ static int check_final(const struct fp8q_destination *names, const struct fp8q_o
     return status;
 }
 
+/* In DST the lock would be a file that DST's manifest does not list, and go with the next output.  */
+static int refuse_inside(const char *dir, const char *lock_path, struct fp8q_error *err)
+{
+    struct fp8q_shown a, b;
+    struct stat st;
+    bool there, inside = false;
+    FP8Q_TRY(fp8q_stat(dir, &st, &there, err));
+    if (there && S_ISDIR(st.st_mode))
+        FP8Q_TRY(fp8q_lies_in(lock_path, &st, &inside, err));
+    if (!inside)
+        return FP8Q_OK;
+    return fp8q_fail(err, FP8Q_E_ARG, "lock-in-dst",
+                     "%s: lies in %s, which this conversion makes or replaces; write the lock "
+                     "beside it",
+                     fp8q_show(&a, lock_path), fp8q_show(&b, dir));
+}
+
+static int check_lock_place(const struct fp8q_destination *names, const char *lock_path,
+                            struct fp8q_guard_list *outputs, struct fp8q_error *err)
+{
+    const char *written[] = {names->final, names->partial, names->work};
+    struct fp8q_error why = {0};
+    struct fp8q_shown shown;
+
+    for (size_t i = 0; i < 3; i++) {
+        FP8Q_TRY(refuse_inside(written[i], lock_path, err));
+        FP8Q_TRY(fp8q_guard_claim(outputs, written[i], err));
+    }
+    for (size_t i = 0; i < FP8Q_N_COMPANIONS && !names->is_dir; i++)
+        FP8Q_TRY(fp8q_guard_claim(outputs, names->companions[i], err));
+
+    int status = fp8q_guard_claim(outputs, lock_path, &why);
+    if (strcmp(why.id, "output-twice") == 0)
+        return fp8q_fail(err, FP8Q_E_ARG, "lock-in-dst",
+                         "%s: is what this conversion itself makes; give the lock another name",
+                         fp8q_show(&shown, lock_path));
+    return status == FP8Q_OK ? FP8Q_OK : fp8q_fail_as(err, &why);
+}
+
+/* The lock is none of what the output is made of.  */
+static int check_lock(const struct fp8q_destination *names, const char *lock_path,
+                      struct fp8q_error *err)
+{
+    struct fp8q_guard_list outputs = {0};
+    int status = lock_path ? check_lock_place(names, lock_path, &outputs, err) : FP8Q_OK;
+    fp8q_guard_reset(&outputs);
+    return status;
+}
+
 static int check_names(const struct fp8q_destination *names, const struct fp8q_outdir_job *job,
                        struct leftover *left, struct fp8q_error *err)
 {
     FP8Q_TRY(fp8q_destination_check_lengths(names, job->rules.files, err));
+    FP8Q_TRY(check_lock(names, job->lock_path, err));
     FP8Q_TRY(look(names, left, err));
     FP8Q_TRY(check_final(names, job, left, err));
     return check_parts(names, job, left, err);
@@ -421,8 +471,11 @@ int fp8q_outdir_open(const struct fp8q_outdir_job *job, struct fp8q_outdir *out,
                      struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     struct taking t = {.job = job, .out = out};
-    *out = (struct fp8q_outdir){
-        .rules = job->rules, .keep = job->use != FP8Q_OUTDIR_FRESH, .lock_fd = -1};
+    *out = (struct fp8q_outdir){.rules = job->rules,
+                                .keep = job->use != FP8Q_OUTDIR_FRESH,
+                                .lock_fd = -1,
+                                .lock_path = job->lock_path,
+                                .lock_text = job->lock_text};
 
     FP8Q_TRY(fp8q_outdir_check(job, err));
     FP8Q_TRY(fp8q_destination_open(job->destination, job->rules.ckpt->is_dir, &out->names, err));

@@ -18,8 +18,9 @@ enum fp8q_outdir_use {
 struct fp8q_outdir_job {
     const char *destination;
     struct fp8q_destination_rules rules;
-    const char *state;   /* of this conversion */
-    uint64_t size_bytes; /* that must be free */
+    const char *state;                 /* of this conversion */
+    uint64_t size_bytes;               /* that must be free */
+    const char *lock_path, *lock_text; /* of a lock to be written with the output, or NULL */
     enum fp8q_outdir_use use;
 };
 

@@ -82,7 +82,15 @@ int fp8q_workdir_put(const struct fp8q_destination *names, const char *name, con
 
 /* ---- what stands there ----------------------------------------------------------------------- */
 
-enum entry { ENTRY_FOREIGN, ENTRY_LOCK, ENTRY_STATE, ENTRY_COMMIT, ENTRY_OLD, ENTRY_RECORD };
+enum entry {
+    ENTRY_FOREIGN,
+    ENTRY_LOCK,
+    ENTRY_STATE,
+    ENTRY_COMMIT,
+    ENTRY_OLD,
+    ENTRY_RECORD,
+    ENTRY_REPLACED
+};
 
 /* By its name; with a random ending while it is not whole.  */
 static enum entry entry_of(const char *name)
@@ -92,6 +100,7 @@ static enum entry entry_of(const char *name)
         enum entry entry;
     } table[] = {{FP8Q_STATE_NAME, ENTRY_STATE},
                  {FP8Q_COMMIT_NAME, ENTRY_COMMIT},
+                 {FP8Q_REPLACED_LOCK_NAME, ENTRY_REPLACED},
                  {"shard-", ENTRY_RECORD},
                  {"shard.", ENTRY_RECORD}};
 
@@ -163,14 +172,15 @@ static int clear(const struct fp8q_destination *names, char **list, size_t n, en
     return FP8Q_OK;
 }
 
-/* The state goes after all that it speaks of, and the commit last: a run that is killed in between
- * leaves what the next one understands.  */
+/* The state goes after all that it speaks of, then the commit, then what the commit speaks of: a run
+ * that is killed in between leaves what the next one understands.  */
 static int clear_in_order(const struct fp8q_destination *names, char **list, size_t n,
                           struct fp8q_error *err)
 {
     FP8Q_TRY(clear(names, list, n, ENTRY_RECORD, err));
     FP8Q_TRY(clear(names, list, n, ENTRY_STATE, err));
-    return clear(names, list, n, ENTRY_COMMIT, err);
+    FP8Q_TRY(clear(names, list, n, ENTRY_COMMIT, err));
+    return clear(names, list, n, ENTRY_REPLACED, err);
 }
 
 int fp8q_workdir_clear(const struct fp8q_destination *names, struct fp8q_error *err)

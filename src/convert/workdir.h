@@ -21,11 +21,13 @@ struct fp8q_outdir {
     bool created;                        /* there is something to remove */
     bool committed; /* a killed run had come so far that nothing is left to do */
     int lock_fd;
+    const char *lock_path, *lock_text; /* to be written with the output, or NULL; borrowed */
 };
 
 /* Files in DST.partial.fp8q beyond the records (record.h).  */
 #define FP8Q_STATE_NAME "state.json"
 #define FP8Q_COMMIT_NAME "commit.json"
+#define FP8Q_REPLACED_LOCK_NAME "replaced.lock" /* a file that a lock was written over */
 
 /* Reads the state; *@json_out is NULL if there is none.  FP8Q_E_FORMAT if it is none that fp8q
  * wrote.  */

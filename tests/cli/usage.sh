@@ -88,6 +88,13 @@ run fp8q quantize -q $src four --lock lock.json
 for name in one two three four; do
     if [ -e $name ]; then echo "$name is there"; fi
 done
+# Never in what the conversion makes or replaces, and never in its place.
+run fp8q quantize -q $src one --overwrite --write-lock one/lock.json
+run fp8q quantize -q $src five --write-lock five
+cp data/checkpoints/bare-file/model.safetensors bare.safetensors
+run fp8q quantize -q bare.safetensors six.safetensors --write-lock six.safetensors
+run fp8q quantize -q bare.safetensors six.safetensors --write-lock six.scales.safetensors
+ls -d five* six* 2>/dev/null || echo "nothing was made"
 # Names of a single file are those on disk.
 fp8q quantize --json data/checkpoints/bare-file/model.safetensors there.safetensors | grep -o '"\(output\|sidecar\|shard\)": "[^"]*"' | sort -u
 ls there*

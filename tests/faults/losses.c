@@ -361,37 +361,66 @@ static void situations(void)
 
 /* ---- kills ----------------------------------------------------------------------------------- */
 
+#define LOCK "lock.json"
+
 /* A command that is killed at every call, then run again: it ends with its output.  */
 static const struct replacement {
     const char *name, *target;
     struct command before[3];
     struct command command;
+    bool locks; /* into LOCK */
 } replacements[] = {
     {"finish --overwrite",
      "dst",
      {{{"quantize", SOURCE, "dst", "--scale-fmt", "ue8m0"}},
       {{"quantize", SOURCE, "dst", "--part", "1/2", "--overwrite"}},
       {{"quantize", SOURCE, "dst", "--part", "2/2", "--overwrite"}}},
-     {{"finish", "dst", "--overwrite"}}},
+     {{"finish", "dst", "--overwrite"}},
+     false},
     {"finish",
      "dst",
      {{{"quantize", SOURCE, "dst", "--part", "1/2"}},
       {{"quantize", SOURCE, "dst", "--part", "2/2"}},
       {{NULL}}},
-     {{"finish", "dst"}}},
+     {{"finish", "dst"}},
+     false},
     {"--resume --overwrite",
      "dst",
      {{{"quantize", SOURCE, "dst", "--scale-fmt", "ue8m0"}}, {{NULL}}, {{NULL}}},
-     {{"quantize", SOURCE, "dst", "--resume", "--overwrite"}}},
-    {"--resume", "dst", {{{NULL}}, {{NULL}}, {{NULL}}}, {{"quantize", SOURCE, "dst", "--resume"}}},
+     {{"quantize", SOURCE, "dst", "--resume", "--overwrite"}},
+     false},
+    {"--resume",
+     "dst",
+     {{{NULL}}, {{NULL}}, {{NULL}}},
+     {{"quantize", SOURCE, "dst", "--resume"}},
+     false},
     {"file, --resume --overwrite",
      "dst.safetensors",
      {{{"quantize", FILE_SOURCE, "dst.safetensors", "--scale-fmt", "ue8m0"}}, {{NULL}}, {{NULL}}},
-     {{"quantize", FILE_SOURCE, "dst.safetensors", "--resume", "--overwrite"}}},
+     {{"quantize", FILE_SOURCE, "dst.safetensors", "--resume", "--overwrite"}},
+     false},
     {"dequantize --overwrite",
      "dst",
      {{{"quantize", SOURCE, "dst"}}, {{NULL}}, {{NULL}}},
-     {{"dequantize", "../fp8", "dst", "--overwrite"}}},
+     {{"dequantize", "../fp8", "dst", "--overwrite"}},
+     false},
+    {"--resume --lock",
+     "dst",
+     {{{NULL}}, {{NULL}}, {{NULL}}},
+     {{"quantize", SOURCE, "dst", "--resume", "--lock", LOCK}},
+     true},
+    {"--write-lock over another",
+     "dst",
+     {{{"quantize", SOURCE, "dst", "--scheme", "FP8_DYNAMIC", "--write-lock", LOCK}},
+      {{NULL}},
+      {{NULL}}},
+     {{"quantize", SOURCE, "dst", "--resume", "--overwrite", "--write-lock", LOCK}},
+     true},
+    {"file, --lock",
+     "dst.safetensors",
+     {{{NULL}}, {{NULL}}, {{NULL}}},
+     {{"quantize", FILE_SOURCE, "dst.safetensors", "--resume", "--lock", LOCK}},
+     true},
 };
 
 static void start_from(const char *template)
@@ -402,6 +431,53 @@ static void start_from(const char *template)
     tree_copy(template, "run");
     if (chdir("run") != 0)
         exit(70);
+}
+
+/* A kill in the middle of writing a result file leaves it under its random name.  */
+static void drop_fresh_lock(void)
+{
+    char **names;
+    size_t n;
+    if (fp8q_list_dir(".", &names, &n, NULL) != FP8Q_OK)
+        exit(70);
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(names[i], ".fp8q-" LOCK ".", strlen(".fp8q-" LOCK ".")) == 0)
+            (void)unlink(names[i]);
+    fp8q_names_free(names, n);
+}
+
+/* DST never stands there without the lock that was asked for; and a lock that was written for an
+ * output that did not come refuses no other conversion to DST.  Every moment from the end back to
+ * where neither is there.  */
+static void try_locks(const struct replacement *r, long total, uint32_t new, uint32_t lock)
+{
+    const char *source = strstr(r->target, ".safetensors") ? FILE_SOURCE : SOURCE;
+    const struct command other = {
+        {"quantize", source, r->target, "--scheme", "FP8_DYNAMIC", "--overwrite", "--lock", LOCK}};
+    const struct command proof = {{"verify", r->target, "--lock", LOCK}};
+    bool is_new = true, is_locked = true;
+    unsigned n_between = 0;
+    char where[128];
+
+    for (long at = total - 1; at >= 0 && (is_new || is_locked); at--) {
+        snprintf(where, sizeof(where), "%s, killed at call %ld", r->name, at);
+        start_from("template");
+        (void)run(&r->command, at);
+        is_new = digest_of(r->target) == new;
+        is_locked = tree_digest(LOCK) == lock;
+        n_between += is_locked && !is_new;
+
+        if (is_new && !is_locked)
+            complain(where, "the output is there without its lock");
+        if (is_new)
+            continue;
+        if (run(&other, -1) != 0)
+            complain(where, "a lock without an output refuses another conversion");
+        else if (run(&proof, -1) != 0)
+            complain(where, "the other conversion has another lock");
+    }
+    if (n_between == 0)
+        complain(r->name, "no moment has the lock alone: the test sees nothing");
 }
 
 static void try_kill(const struct replacement *r, long at, uint32_t old, uint32_t new, uint32_t all)
@@ -422,6 +498,7 @@ static void try_kill(const struct replacement *r, long at, uint32_t old, uint32_
         complain(where, "the same command cannot go on");
     if (digest_of(r->target) != new)
         complain(where, "another output");
+    drop_fresh_lock();
     if (code == 0 && tree_digest(".") != all)
         complain(where, "something is left over");
 }
@@ -442,8 +519,11 @@ static void kills(long every)
         for (size_t k = 0; k < N_CALLS; k++)
             total += k == CALL_MEMORY ? 0 : counts[k];
         uint32_t new = digest_of(r->target), all = tree_digest(".");
+        uint32_t lock = r->locks ? tree_digest(LOCK) : 0;
         for (long at = (long)i % every; at < total; at += every)
             try_kill(r, at, old, new, all);
+        if (r->locks)
+            try_locks(r, total, new, lock);
         printf("%-28s %4ld moments\n", r->name, total);
     }
 }
