@@ -176,16 +176,30 @@ static size_t last_layer(const char *module, size_t *root_out)
     return end;
 }
 
+/* The same right under the root that is the first @len bytes of @root; "." is no root at all.  */
+static size_t layer_of_root(const char *root, size_t len, const char *module)
+{
+    if (len == 1 && *root == '.')
+        return layer_prefix(module);
+    if (strncmp(module, root, len) != 0 || module[len] != '.')
+        return 0;
+
+    /* Layers of other names belong to the root: `transformer.h`, which a number follows.  */
+    const char *rest = module + len + 1;
+    size_t n = layer_prefix(rest), digits = strspn(rest, "0123456789");
+    if (!n && digits && rest[digits] == '.')
+        n = digits + 1;
+
+    return n ? len + 1 + n : 0;
+}
+
 /* The same under one of the roots of @list.  */
 static size_t layer_under(const char *list, const char *module)
 {
     for (const char *root = list; root && *root; root += strspn(root, " ")) {
-        size_t len = strcspn(root, " ");
-        if (strncmp(module, root, len) == 0 && module[len] == '.') {
-            size_t n = layer_prefix(module + len + 1);
-            if (n)
-                return len + 1 + n;
-        }
+        size_t len = strcspn(root, " "), n = layer_of_root(root, len, module);
+        if (n)
+            return n;
         root += len;
     }
 

@@ -2,7 +2,7 @@
  *
  * families.h - what each architecture calls its parts.
  *
- * Two tables (architectures.c).  A language model says what the layers of a decoder hold; a wrapper
+ * Two tables (languages.c, wrappers.c).  A language model says what the layers of a decoder hold; a wrapper
  * says where the decoder is, and what stands around it.  A vision-language model is a wrapper
  * around the language model that its own config names, so a new wrapper of a known language model
  * needs one row, or none.
@@ -34,7 +34,8 @@ struct fp8q_language_model {
     const char *note;
 };
 
-/* A decoder root is the exact text before `layers.N.`; the other roots are runs of whole
+/* A decoder root is the exact text before `layers.N.`, or before `N.` where layers have another name
+ * (`transformer.h`); "." says that the layers have no root.  The other roots are runs of whole
  * dot-separated components, found anywhere in a name.  */
 struct fp8q_wrapper {
     const char *name;

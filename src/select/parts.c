@@ -29,6 +29,14 @@ struct fp8q_parts_config fp8q_parts_config_of(const struct fp8q_json *config)
                                   .head_dim = config_size(config, "head_dim"),
                                   .moe_intermediate = config_size(config, "moe_intermediate_size")};
 
+    /* ChatGLM's words; and where all layers have experts, there may be one intermediate size.  */
+    if (!c.kv_heads)
+        c.kv_heads = config_size(config, "multi_query_group_num");
+    if (!c.head_dim)
+        c.head_dim = config_size(config, "kv_channels");
+    if (!c.moe_intermediate)
+        c.moe_intermediate = config_size(config, "intermediate_size");
+
     /* What a config leaves out, model classes fill in like this.  */
     if (!c.kv_heads)
         c.kv_heads = c.heads;
@@ -49,15 +57,25 @@ static bool last_component_is(const char *name, const char *component)
            (end == len || name[end - len - 1] == '.');
 }
 
+static bool last_component_in(const char *name, const char *const *components)
+{
+    while (*components && !last_component_is(name, *components))
+        components++;
+
+    return *components;
+}
+
 unsigned fp8q_parts(const struct fp8q_parts_config *c, const char *name, uint64_t n_rows,
                     uint64_t sizes_out[3])
 {
-    if (last_component_is(name, "gate_up_proj")) {
+    static const char *const halves[] = {"gate_up_proj", "input_linear", "ff_proj", NULL};
+    static const char *const qkv[] = {"qkv_proj", "wqkv", "query_key_value", "att_proj", NULL};
+    if (last_component_in(name, halves)) {
         sizes_out[0] = sizes_out[1] = n_rows / 2;
         return n_rows % 2 == 0 ? 2 : 0;
     }
 
-    if (last_component_is(name, "qkv_proj") || last_component_is(name, "wqkv")) {
+    if (last_component_in(name, qkv)) {
         /* Sizes that do not add up to the rows are none that this weight was made by.  */
         uint64_t q, kv, all;
         if (!c->head_dim || __builtin_mul_overflow(c->heads, c->head_dim, &q) ||

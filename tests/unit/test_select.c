@@ -188,51 +188,107 @@ static void unknown_types_take_known_roots_only(void **state)
     }
 }
 
-static void wrappers_hold_the_language_model_they_name(void **state)
+/* Each module of a list, separated by blanks, must be taken or left.  Returns how many there are.  */
+static size_t check_modules(const char *config, char *modules, bool taken)
 {
-    static const struct {
-        const char *config, *module;
-        bool taken;
-    } cases[] = {
-        {"{\"model_type\": \"internvl_chat\", \"llm_config\": {\"model_type\": \"qwen3_moe\"}}",
-         "language_model.model.layers.0.mlp.experts.7.up_proj", true},
-        {"{\"model_type\": \"mistral3\", \"text_config\": {\"model_type\": \"mixtral\"}}",
-         "language_model.model.layers.0.block_sparse_moe.experts.1.w2", true},
-        {"{\"model_type\": \"new_vlm\", \"text_config\": {\"model_type\": \"qwen3_moe\"}}",
-         "model.language_model.layers.0.mlp.experts.7.up_proj", true},
-        {"{\"model_type\": \"new_vlm\", \"text_config\": {\"model_type\": \"llama\"}}",
-         "model.language_model.layers.0.mlp.experts.7.up_proj", false},
-        {"{\"model_type\": \"deepseek_vl_v2\", \"language_config\": {\"model_type\": "
-         "\"deepseek_v2\"}}",
-         "language.model.layers.0.self_attn.kv_b_proj", true},
-        {"{\"model_type\": \"qwen3_omni_moe\"}", "thinker.model.layers.0.self_attn.q_proj", true},
-        {"{\"model_type\": \"qwen3_omni_moe\"}", "talker.model.layers.0.self_attn.q_proj", false},
-        {"{\"model_type\": \"qwen3_omni_moe\"}",
-         "talker.code_predictor.model.layers.0.self_attn.q_proj", false},
-        {"{\"model_type\": \"qwen3_omni_moe\"}",
-         "code2wav.pre_transformer.layers.0.self_attn.q_proj", false},
-        {"{\"model_type\": \"qwen3_omni_moe\"}", "thinker.audio_tower.layers.0.self_attn.q_proj",
-         false},
-        {"{\"model_type\": \"video_llava\"}", "model.image_tower.encoder.layers.0.self_attn.q_proj",
-         false},
-        {"{\"model_type\": \"video_llava\"}", "model.language_model.layers.0.self_attn.q_proj",
-         true},
-        {"{\"model_type\": \"hunyuan_vl\"}", "vit.layers.0.self_attn.q_proj", false},
-        {"{\"model_type\": \"csm\"}", "backbone_model.layers.0.self_attn.q_proj", true},
-        {"{\"model_type\": \"csm\"}", "depth_decoder.model.layers.0.self_attn.q_proj", false},
-        {"{\"model_type\": \"qwen3\"}", "layers.0.self_attn.q_proj", true},
-        {"{\"model_type\": \"mistral\"}", "layers.0.mlp.up_proj", true},
-        {"{\"model_type\": \"qwen3_vl_text\"}", "layers.0.mlp.up_proj", true},
-        {"{\"type\": \"xvla\"}", "model.vlm.language_model.model.encoder.layers.0.fc1", true},
-        {"{\"model_type\": \"xvla\"}", "vlm.language_model.model.encoder.layers.0.fc1", true},
-        {"{\"model_type\": \"phi4mm\"}", "model.layers.0.mlp.down_proj.base_layer", true},
-        {"{\"model_type\": \"phi4mm\"}", "model.layers.0.mlp.down_proj.lora_A.speech", false},
-    };
+    char *rest;
+    size_t n = 0;
+
+    for (char *m = strtok_r(modules, " ", &rest); m; m = strtok_r(NULL, " ", &rest), n++)
+        if (is_taken(config, m) != taken)
+            fail_msg("%s: %s must%s be quantized", config, m, taken ? "" : " not");
+
+    return n;
+}
+
+/* The row of each table that a config falls under, marked as tried.  */
+static void mark_rows(const char *config, bool *languages, bool *wrappers)
+{
+    struct fp8q_json *json;
+    struct fp8q_error err = {0};
+    assert_ok(fp8q_json_parse(config, strlen(config), 0, "test", &json, &err), &err);
+    struct fp8q_family f = fp8q_family_of(json);
+
+    for (size_t i = 0; fp8q_language_models[i].name; i++)
+        languages[i] |= strcmp(f.language, fp8q_language_models[i].name) == 0;
+    for (size_t i = 0; fp8q_wrappers[i].name; i++)
+        wrappers[i] |= strcmp(f.name, fp8q_wrappers[i].name) == 0;
+    fp8q_json_free(json);
+}
+
+static void published_names_are_taken_or_left(void **state)
+{
+    enum { MOST_ROWS = 200 };
+    char line[4000];
+    bool languages[MOST_ROWS] = {false}, wrappers[MOST_ROWS] = {false};
+    size_t n_taken = 0, n_left = 0;
+    FILE *f = fopen(data_path("architectures.tsv"), "r");
+    (void)state;
+    assert_non_null(f);
+
+    while (fgets(line, sizeof(line), f)) {
+        char *rest = line, *config = strsep(&rest, "\t"), *taken = strsep(&rest, "\t");
+        if (*line == '#')
+            continue;
+        assert_non_null(rest);
+        rest[strcspn(rest, "\n")] = '\0';
+        n_taken += check_modules(config, taken, true);
+        n_left += check_modules(config, rest, false);
+        mark_rows(config, languages, wrappers);
+    }
+    fclose(f);
+
+    /* A row without a published name could be anything.  */
+    assert_true(n_taken > 900 && n_left > 250);
+    for (size_t i = 0; fp8q_language_models[i].name; i++)
+        if (!languages[i])
+            fail_msg("no line for \"%s\"", fp8q_language_models[i].name);
+    for (size_t i = 0; fp8q_wrappers[i].name; i++)
+        if (!wrappers[i])
+            fail_msg("no line for \"%s\"", fp8q_wrappers[i].name);
+}
+
+/* Whether @list, separated by blanks, has @word.  */
+static bool has_word(const char *list, const char *word, size_t len)
+{
+    for (; list && *list; list += strspn(list, " ")) {
+        size_t n = strcspn(list, " ");
+        if (n == len && memcmp(list, word, n) == 0)
+            return true;
+        list += n;
+    }
+
+    return false;
+}
+
+static void a_model_type_is_in_one_row(void **state)
+{
     (void)state;
 
-    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
-        if (is_taken(cases[i].config, cases[i].module) != cases[i].taken)
-            fail_msg("%s: %s", cases[i].config, cases[i].module);
+    for (const struct fp8q_language_model *a = fp8q_language_models; a->name; a++)
+        for (const char *type = a->model_types; *type; type += strspn(type, " ")) {
+            size_t len = strcspn(type, " ");
+            for (const struct fp8q_language_model *b = a + 1; b->name; b++)
+                if (has_word(b->model_types, type, len))
+                    fail_msg("%.*s: \"%s\" and \"%s\"", (int)len, type, a->name, b->name);
+            type += len;
+        }
+
+    /* The language model of a wrapper is the type of a row.  */
+    for (const struct fp8q_wrapper *w = fp8q_wrappers; w->name; w++) {
+        bool found = false;
+        for (const struct fp8q_language_model *l = fp8q_language_models; l->name; l++)
+            found |= has_word(l->model_types, w->language, strlen(w->language));
+        if (!found)
+            fail_msg("\"%s\" has \"%s\", which no row has", w->name, w->language);
+        for (const struct fp8q_wrapper *b = w + 1; b->name; b++)
+            for (const char *type = w->model_types; *type; type += strspn(type, " ")) {
+                size_t len = strcspn(type, " ");
+                if (has_word(b->model_types, type, len))
+                    fail_msg("%.*s: \"%s\" and \"%s\"", (int)len, type, w->name, b->name);
+                type += len;
+            }
+    }
 }
 
 /* ---- expected actions ------------------------------------------------------------------------ */
@@ -307,7 +363,8 @@ int main(void)
         cmocka_unit_test(edit_distance_counts_edits),
         cmocka_unit_test(linears_know_their_groups),
         cmocka_unit_test(unknown_types_take_known_roots_only),
-        cmocka_unit_test(wrappers_hold_the_language_model_they_name),
+        cmocka_unit_test(published_names_are_taken_or_left),
+        cmocka_unit_test(a_model_type_is_in_one_row),
         cmocka_unit_test(every_action_is_the_expected_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
