@@ -3,6 +3,7 @@
  * cmd_calibrate.c - `fp8q calibrate MODEL`: statistics of the inputs of linears.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "calibration/calib.h"
@@ -91,9 +92,18 @@ static void write_summary(struct fp8q_jsonw *w, const char *out, const struct fp
 static int report(struct cli *cli, const char *out)
 {
     struct fp8q_calib calib;
+    struct fp8q_error why;
 
-    /* Read back from the file: what is reported is what a later command will find in it.  */
-    FP8Q_TRY(fp8q_calib_open(out, &calib, &cli->error));
+    /* Read back from the file: what is reported is what a later command will find in it.  The file
+     * is whole by now, and may have taken hours: it stays.  */
+    int status = fp8q_calib_open(out, &calib, &why);
+    if (status != FP8Q_OK) {
+        cli->error = why;
+        snprintf(cli->error.message, sizeof(cli->error.message),
+                 "%.400s is written, but cannot be read back: %.1500s", out, why.message);
+        return status;
+    }
+
     print_summary(cli, out, &calib);
     write_summary(&cli->json, out, &calib);
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * faults.c - the whole program, with every system call and allocation of small conversions failed
- * in turn.
+ * faults.c - the whole program, with every system call and allocation of small conversions and
+ * measurements failed in turn.
  *
  *     faults [EVERY]                 tries every EVERY-th call only (default 1: all)
  *     faults SCENARIO CALL NUMBER    this one, with a stack trace: faults directory memory 53
  *
  * Each run is a forked child in a directory that is made anew.  Whatever fails, the exit status and
  * the message say so, nothing wrong stands under a final name, an old output is as it was, nothing
- * is left over, and the source is untouched; or else the run succeeded and its output is the one of
- * an undisturbed run.
+ * is left over, the source is untouched, and with --json the answer is JSON; or else the run
+ * succeeded and its output is the one of an undisturbed run.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +23,8 @@
 #include "faults/inject.h"
 #include "base/dir.h"
 #include "base/crc.h"
+#include "format/json.h"
+#include "support/maker.h"
 #include "support/small.h"
 
 int cli_main(int argc, char **argv); /* main() of src/commands/main.c */
@@ -36,19 +38,23 @@ const char *__asan_default_options(void)
 
 enum leaves {
     LEAVES_NOTHING, /* a failure leaves everything as before */
-    LEAVES_WORK     /* ... or what the same command goes on with */
+    LEAVES_WORK,    /* ... or what the same command goes on with */
+    LEAVES_RESULT,  /* ... or the whole target, where only telling of it failed */
+    LEAVES_REPORT   /* ... or a target that tells of the failure, or the verdict */
 };
 
 struct scenario {
     const char *name, *target;
     enum leaves leaves;
-    const char *words[12];
+    const char *words[16];
     const char *before[3][12]; /* commands that make the directory in which it starts */
     long spoil;                /* the last of them ends at this pwrite: no space */
 };
 
 #define SOURCE "../source"
 #define FILE_SOURCE "../source.safetensors"
+#define MODEL "../model"
+#define SAMPLES "--inputs", "../inputs.safetensors", "--samples", "1", "--json"
 
 static const struct scenario scenarios[] = {
     {"directory", "dst", LEAVES_NOTHING, {"quantize", SOURCE, "dst"}, {{NULL}}, 0},
@@ -121,6 +127,52 @@ static const struct scenario scenarios[] = {
     {"dequantize", "dst", LEAVES_NOTHING, {"dequantize", "../fp8", "dst"}, {{NULL}}, 0},
     {"verify", "dst", LEAVES_NOTHING, {"verify", "../fp8", "--source", SOURCE}, {{NULL}}, 0},
     {"inspect", "dst", LEAVES_NOTHING, {"inspect", "../fp8"}, {{NULL}}, 0},
+    {"quantize --dry-run",
+     "dst",
+     LEAVES_NOTHING,
+     {"quantize", SOURCE, "-n", "--json"},
+     {{NULL}},
+     0},
+    {"verify --junit",
+     "dst",
+     LEAVES_REPORT,
+     {"verify", "../fp8", "--source", SOURCE, "--junit", "dst", "--json"},
+     {{NULL}},
+     0},
+    {"inspect --json", "dst", LEAVES_NOTHING, {"inspect", "../fp8", "--json"}, {{NULL}}, 0},
+    {"compare", "dst", LEAVES_NOTHING, {"compare", MODEL, "--json"}, {{NULL}}, 0},
+    {"eval",
+     "dst",
+     LEAVES_NOTHING,
+     {"eval", MODEL, "../model-fp8", SAMPLES, "-o", "dst"},
+     {{NULL}},
+     0},
+    {"calibrate", "dst", LEAVES_RESULT, {"calibrate", MODEL, SAMPLES, "-o", "dst"}, {{NULL}}, 0},
+    {"calibrate --merge",
+     "dst",
+     LEAVES_RESULT,
+     {"calibrate", "--merge", "../calib", "--merge", "../calib", "--json", "-o", "dst"},
+     {{NULL}},
+     0},
+    {"drift",
+     "dst",
+     LEAVES_NOTHING,
+     {"drift", "../calib", "../calib", "--model", MODEL, "--json"},
+     {{NULL}},
+     0},
+    {"sweep",
+     "dst",
+     LEAVES_NOTHING,
+     {"sweep", MODEL, SAMPLES, "--by", "layer", "-o", "dst"},
+     {{NULL}},
+     0},
+    {"gate",
+     "dst",
+     LEAVES_REPORT,
+     {"gate", "../model-fp8", "-s", MODEL, "-p", "../policy", "-e", "../eval.json", "--markdown",
+      "dst", "--json"},
+     {{NULL}},
+     0},
 };
 enum { N_SCENARIOS = sizeof(scenarios) / sizeof(*scenarios) };
 
@@ -182,13 +234,29 @@ static unsigned long n_runs, n_failed_cleanly, n_went_on, n_left, n_wrong;
 
 /* ---- one run --------------------------------------------------------------------------------- */
 
-static void read_said(void)
+static void read_text(const char *path, char *text, size_t size)
 {
-    int fd = open("../said", O_RDONLY);
-    ssize_t n = fd < 0 ? 0 : read(fd, said, sizeof(said) - 1);
-    said[n > 0 ? n : 0] = '\0';
+    int fd = open(path, O_RDONLY);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, size - 1);
+    text[n > 0 ? n : 0] = '\0';
     if (fd >= 0)
         close(fd);
+}
+
+static void read_said(void)
+{
+    read_text("../said", said, sizeof(said));
+}
+
+/* What was printed on standard output is one JSON object, or nothing for want of memory.  */
+static bool answer_is_json(void)
+{
+    static char text[1 << 20];
+    struct fp8q_error err = {0};
+    read_text("../answer", text, sizeof(text));
+    if (!*text)
+        return strstr(said, "memory") != NULL;
+    return *text == '{' && fp8q_json_check(text, strlen(text), 0, "answer", &err) == FP8Q_OK;
 }
 
 /* Runs the program in a child; its exit status, or 256 + the signal that killed it.  */
@@ -210,7 +278,7 @@ static int run(const char *const *words, const struct fault *fault)
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        int out = open("/dev/null", O_WRONLY),
+        int out = open("../answer", O_WRONLY | O_CREAT | O_TRUNC, 0666),
             err = open("../said", O_WRONLY | O_CREAT | O_TRUNC, 0666);
         dup2(out, 1);
         dup2(err, 2);
@@ -249,7 +317,8 @@ struct expected {
 
 static uint32_t sources_digest(void)
 {
-    uint32_t crc[] = {tree_digest(SOURCE), tree_digest(FILE_SOURCE), tree_digest("../fp8")};
+    uint32_t crc[] = {tree_digest(SOURCE), tree_digest(FILE_SOURCE),    tree_digest("../fp8"),
+                      tree_digest(MODEL),  tree_digest("../model-fp8"), tree_digest("../calib")};
     return fp8q_crc32(0, crc, sizeof(crc));
 }
 
@@ -266,6 +335,14 @@ static bool says_why(const struct way *w)
     return strncmp(said, "fp8q: ", 6) == 0 && strstr(said, "error: ") && strstr(said, reason);
 }
 
+static bool asks_for_json(const struct scenario *s)
+{
+    for (size_t i = 0; s->words[i]; i++)
+        if (strcmp(s->words[i], "--json") == 0)
+            return true;
+    return false;
+}
+
 /* NULL if all is well.  */
 static const char *judge(const struct scenario *s, const struct way *w, const struct expected *e,
                          int code)
@@ -274,6 +351,8 @@ static const char *judge(const struct scenario *s, const struct way *w, const st
     uint32_t now = tree_digest(".");
     if (sources_digest() != e->source)
         return "the source was changed";
+    if (asks_for_json(s) && !answer_is_json())
+        return "--json, and the answer is none";
     if (code == 0) {
         n_went_on++;
         if (now == e->after)
@@ -292,7 +371,11 @@ static const char *judge(const struct scenario *s, const struct way *w, const st
         return "the message does not say why";
     if (now == e->before)
         return NULL;
-    if (s->leaves == LEAVES_NOTHING)
+    if (s->leaves == LEAVES_RESULT && now == e->after)
+        return NULL;
+    if (s->leaves == LEAVES_REPORT && unlink(s->target) == 0 && tree_digest(".") == e->before)
+        return NULL;
+    if (s->leaves != LEAVES_WORK)
         return "a failure left something";
     if (tree_digest(s->target) != 0)
         return "a failure left an output";
@@ -386,12 +469,25 @@ static void try_one(const struct scenario *s, const char *call, long at)
 static void make_sources(void)
 {
     static const struct fault none = {.kind = FAULT_NONE};
-    static const char *const quantize[] = {"quantize", "../source", "../fp8", NULL};
+    static const char *const commands[][12] = {
+        {"quantize", SOURCE, "../fp8"},
+        {"quantize", MODEL, "../model-fp8"},
+        {"eval", MODEL, "../model-fp8", "--inputs", "../inputs.safetensors", "-o", "../eval.json"},
+        {"calibrate", MODEL, SAMPLES, "-o", "../calib"}};
     struct fp8q_error err = {0};
+
     small_dir("source", 1);
     small_file("source.safetensors", 2);
-    if (fp8q_mkdir("empty", &err) || fp8q_mkdir("run", &err) || chdir("run") != 0 ||
-        run(quantize, &none) != 0) {
+    tree_copy(FP8Q_TEST_DATA "/checkpoints/llama-untied", "model");
+    tree_copy(FP8Q_TEST_DATA "/eval/text.inputs.safetensors", "inputs.safetensors");
+    maker_write_text(
+        ".", "policy",
+        "{\"schema\": \"fp8q-policy/1\", \"eval\": {\"min_tokens\": 1, \"kld_max\": 9}}");
+
+    bool ok = !fp8q_mkdir("empty", &err) && !fp8q_mkdir("run", &err) && chdir("run") == 0;
+    for (size_t i = 0; ok && i < sizeof(commands) / sizeof(*commands); i++)
+        ok = run(commands[i], &none) == 0;
+    if (!ok) {
         fprintf(stderr, "faults: %s%s\n", err.message, said);
         exit(70);
     }
@@ -403,6 +499,8 @@ int main(int argc, char **argv)
     /* Hundreds of thousands of fsyncs are nothing in memory.  */
     char dir[] = "/dev/shm/fp8q-faults-XXXXXX", other[] = "/tmp/fp8q-faults-XXXXXX", *made;
     struct fp8q_error err = {0};
+
+    setenv("SOURCE_DATE_EPOCH", "1790000000", 1); /* evidence and statistics have a date */
     counts = mmap(NULL, N_CALLS * sizeof(*counts), PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     made = mkdtemp(dir);
