@@ -9,10 +9,11 @@
 #     scalar     no SIMD built: kernels, blocks and command line
 #     fuzz       each fuzz target a fixed number of times from a fixed seed (free-running: tools/fuzz.sh SECONDS)
 #     cluster    the recipes of examples/cluster, on a real Slurm (as root; not among the default parts)
+#     tidy       clang-tidy on all of src/, with the checks of .clang-tidy
 #     style      clang-format, no untracked files
 set -eu
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- dev O0 release clang tsan scalar fuzz style
+[ $# -gt 0 ] || set -- dev O0 release clang tsan scalar fuzz tidy style
 tools/install-deps.sh test
 jobs=$(nproc)
 export FP8Q_REQUIRE_KERNELS="${FP8Q_REQUIRE_KERNELS:-scalar}"
@@ -73,6 +74,13 @@ for part in "$@"; do
         ;;
     fuzz)
         tools/fuzz.sh fixed
+        ;;
+    tidy)
+        cmake --preset release -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >/dev/null
+        run-clang-tidy-14 -quiet -p build/release -j"$jobs" "^$PWD/src/" >build/tidy.log 2>&1 || {
+            grep -E -A6 '(error|warning):' build/tidy.log | head -n 100
+            exit 1
+        }
         ;;
     style)
         find src include tests bench examples -name '*.[ch]' -print0 |

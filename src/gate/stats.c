@@ -142,7 +142,8 @@ static double split_tail(uint64_t n, double seen, double share, double differenc
     double total = (double)n, mean = total * share, sd = sqrt(total * share * (1 - share));
     double p = share > 0 ? (share + difference) / (2 * share) : 0.5, sum = 0;
     double first = floor(mean - 9 * sd - 3), last = ceil(mean + 9 * sd + 3);
-    for (double d = first > 0 ? first : 0; d <= last && d <= total; d++) {
+    for (uint64_t i = first > 0 ? (uint64_t)first : 0; i <= n && (double)i <= last; i++) {
+        double d = (double)i;
         double k = floor((seen + d) / 2);
         /* By logarithms, since factorials of more than 170 overflow.  */
         double log_mass = log_gamma(total + 1) - log_gamma(d + 1) - log_gamma(total - d + 1);

@@ -137,6 +137,7 @@ static int tensor_codes(struct codes_job *job, const struct fp8q_ckpt *ckpt, con
     free(job->changed);
     job->areas = NULL;
     job->changed = NULL;
+    job->weights = NULL;
     fp8q_weights_reset(&weights);
     return status;
 }

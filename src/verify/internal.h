@@ -6,6 +6,7 @@
 #define FP8Q_VERIFY_INTERNAL_H
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "calibration/rounding.h"
 #include "calibration/scales.h"
@@ -17,6 +18,15 @@
 static inline bool fp8q_cannot_look(int status)
 {
     return status == FP8Q_E_IO || status == FP8Q_E_NOMEM || status == FP8Q_E_CANCELLED;
+}
+
+/* Whether two scales are the same to the last bit; a NaN is equal to itself.  */
+static inline bool fp8q_same_bits(float a, float b)
+{
+    uint32_t x, y;
+    memcpy(&x, &a, sizeof(x));
+    memcpy(&y, &b, sizeof(y));
+    return x == y;
 }
 
 /* ---- structure.c, config.c, written.c: no payload ----------------------------------------------

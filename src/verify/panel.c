@@ -138,7 +138,7 @@ static void check_scale(const struct fp8q_compare_job *job, const struct panel *
     bool groups = job->piece->scheme == FP8Q_SCHEME_GROUP;
     float scale = fp8q_scale(amax, groups ? FP8Q_SCALE_UE8M0 : c->plan->options.scale_fmt);
     /* As bits: a difference in the last place is one.  */
-    if (memcmp(&scale, &stored, sizeof(scale)) != 0)
+    if (!fp8q_same_bits(scale, stored))
         note(job, &c->scales, c->plan->tensors[job->piece->scale].name,
              "scale of the block at [%llu, %llu] is not what the source gives", row, col);
 }

@@ -270,7 +270,7 @@ static void check_tensor_scale(struct fp8q_comparison *c, const struct fp8q_piec
     }
 
     float scale = fp8q_scale(amax, FP8Q_SCALE_F32);
-    if (memcmp(&scale, &stored, sizeof(scale)) != 0)
+    if (!fp8q_same_bits(scale, stored))
         fp8q_findings_add(&c->scales, p->first_stripe, c->plan->tensors[p->scale].name,
                           "scale is %.9g, the source gives %.9g", (double)stored, (double)scale);
 }
