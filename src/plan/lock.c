@@ -248,7 +248,19 @@ static bool same_shape(const struct fp8q_tensor *t, const struct fp8q_json *shap
     return k == t->ndim;
 }
 
-/* What the scales of a weight say that its scheme is.  One scale is one, whatever it is called.  */
+/* Whether a scheme of the lock gives this weight one scale: of a small matrix a block is all.  */
+static bool gives_one_scale(const char *scheme, const struct fp8q_weights *w)
+{
+    uint64_t grid[2] = {0, 0};
+
+    for (size_t i = 0; i < sizeof(scheme_names) / sizeof(*scheme_names); i++)
+        if (strcmp(scheme_names[i], scheme) == 0)
+            fp8q_grid_shape(fp8q_scheme_grid((enum fp8q_scheme)i), w->n_rows, w->n_cols, grid);
+    return grid[0] == 1 && grid[1] == 1;
+}
+
+/* What the scales of a weight say that its scheme is.  Where both schemes give one scale, it is the
+ * same scale, whatever it is called.  */
 static int check_scheme(struct fp8q_lock_result *r, const struct fp8q_ckpt *ckpt,
                         const struct fp8q_tensor *t, const char *scheme, struct fp8q_error *err)
 {
@@ -269,7 +281,8 @@ static int check_scheme(struct fp8q_lock_result *r, const struct fp8q_ckpt *ckpt
         return fp8q_fail_as(err, &why);
     if (status == FP8Q_OK) {
         found = names[w.scaling];
-        is_one = w.scaling != FP8Q_SCALING_NONE && w.scale_from->n_elems == 1;
+        is_one = w.scaling != FP8Q_SCALING_NONE && w.scale_from->n_elems == 1 &&
+                 gives_one_scale(scheme, &w);
     }
     fp8q_weights_reset(&w);
 

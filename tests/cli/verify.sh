@@ -27,6 +27,11 @@ run fp8q verify wider --lock narrow.json --junit junit.xml
 grep -c 'is F8_E4M3 and not in the lock' junit.xml
 fp8q verify wider --lock narrow.json --json 2>/dev/null | tr '{' '\n' | grep -c 'is F8_E4M3 and not in the lock'
 run fp8q verify out --lock wide.json -q
+fp8q quantize $src tensor --scheme FP8 -q
+run fp8q verify tensor --lock wide.json -q
+fp8q quantize $src row --scheme FP8_DYNAMIC -q --write-lock row.json
+run fp8q verify tensor --lock row.json -q
+run fp8q verify wider --lock row.json -q
 run fp8q verify rows --lock wide.json -q
 sed 's/\[256, 384\]/[384, 256]/' wide.json >turned.json
 run fp8q verify wider --lock turned.json -q
