@@ -66,6 +66,7 @@ struct fp8q_gptq_guard_job {
     const struct fp8q_kernel *kernel;
     const struct fp8q_gemm *gemm;
     unsigned n_threads;
+    const struct fp8q_watch *watch; /* asked between stripes; NULL: nobody stops it */
 };
 int fp8q_gptq_guard_run(const struct fp8q_gptq_guard_job *job, struct fp8q_gptq_error *sums_out,
                         struct fp8q_error *err);

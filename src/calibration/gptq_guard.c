@@ -92,7 +92,7 @@ static int guard_all(struct run *run, struct fp8q_gptq_error *sums_out, struct f
     run->sums = fp8q_array(stripes, sizeof(*run->sums));
     if (!run->areas || !run->sums)
         return fp8q_fail_nomem(err);
-    FP8Q_TRY(fp8q_pool_run(NULL, n_threads, stripes, guard_task, run, err));
+    FP8Q_TRY(fp8q_pool_run(run->job->watch, n_threads, stripes, guard_task, run, err));
 
     for (uint64_t i = 0; i < stripes; i++) {
         sums_out->plain += run->sums[i].plain;

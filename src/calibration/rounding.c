@@ -64,7 +64,8 @@ static int gather(struct fp8q_rounding *r, struct fp8q_error *err)
 /* Whether GPTQ helps the tensors @names.  */
 static int judge(struct fp8q_rounding *r, struct fp8q_rounding_site *s,
                  const struct fp8q_hessian *hessian, const char *const *names, size_t n,
-                 const struct fp8q_json *decided, struct fp8q_error *err)
+                 const struct fp8q_json *decided, const struct fp8q_watch *watch,
+                 struct fp8q_error *err)
 {
     /* The verifier derives what was decided, it does not decide again.  */
     if (decided) {
@@ -79,14 +80,16 @@ static int judge(struct fp8q_rounding *r, struct fp8q_rounding_site *s,
                                       .fmt = r->plan->options.scale_fmt,
                                       .kernel = r->kernel,
                                       .gemm = r->gemm,
-                                      .n_threads = r->plan->threads};
+                                      .n_threads = r->plan->threads,
+                                      .watch = watch};
     FP8Q_TRY(fp8q_gptq_guard_run(&job, &s->guard, err));
     s->compensated = fp8q_gptq_helps(&s->guard);
     return FP8Q_OK;
 }
 
 static int decide_site(struct fp8q_rounding *r, size_t index, const char **names,
-                       const struct fp8q_json *decided, struct fp8q_error *err)
+                       const struct fp8q_json *decided, const struct fp8q_watch *watch,
+                       struct fp8q_error *err)
 {
     struct fp8q_rounding_site *s = &r->sites[index];
     struct fp8q_hessian *hessian = NULL;
@@ -103,7 +106,7 @@ static int decide_site(struct fp8q_rounding *r, size_t index, const char **names
         return FP8Q_OK;
     }
 
-    int status = judge(r, s, hessian, names, n, decided, err);
+    int status = judge(r, s, hessian, names, n, decided, watch, err);
     r->n_compensated += s->compensated;
     r->n_plain += !s->compensated;
     fp8q_hessian_destroy(hessian);
@@ -115,7 +118,7 @@ static int decide_all(struct fp8q_rounding *r, const char **names, const struct 
 {
     for (size_t i = 0; i < r->n_sites; i++) {
         FP8Q_TRY(fp8q_watch_check(watch, err));
-        FP8Q_TRY(decide_site(r, i, names, decided, err));
+        FP8Q_TRY(decide_site(r, i, names, decided, watch, err));
         fp8q_watch_report(watch, "guard", i + 1, r->n_sites, FP8Q_UNIT_STEPS);
     }
     return FP8Q_OK;

@@ -406,9 +406,27 @@ static int guard_list(struct fp8q_guard_list *guard, const struct cli_list *path
     return FP8Q_OK;
 }
 
-static int guard_inputs(struct fp8q_guard_list *guard, const struct gate_args *args,
-                        struct fp8q_error *err)
+/* The files of --task stand within its words.  */
+static int guard_tasks(struct cli *cli, struct fp8q_guard_list *guard, const struct cli_list *tasks)
 {
+    for (size_t i = 0; i < tasks->count; i++) {
+        const char *parts[3];
+        char *copy;
+        FP8Q_TRY(split_task(cli, tasks->items[i], &copy, parts));
+
+        int status = fp8q_guard_add(guard, parts[1], "a task's results", &cli->error);
+        if (status == FP8Q_OK)
+            status = fp8q_guard_add(guard, parts[2], "a task's results", &cli->error);
+        free(copy);
+        FP8Q_TRY(status);
+    }
+    return FP8Q_OK;
+}
+
+static int guard_inputs(struct cli *cli, struct fp8q_guard_list *guard,
+                        const struct gate_args *args)
+{
+    struct fp8q_error *err = &cli->error;
     const struct {
         const char *path, *what;
     } single[] = {{args->paths.output, "the checkpoint to judge"},
@@ -421,24 +439,23 @@ static int guard_inputs(struct fp8q_guard_list *guard, const struct gate_args *a
         FP8Q_TRY(fp8q_guard_add(guard, single[i].path, single[i].what, err));
 
     FP8Q_TRY(guard_list(guard, &args->evidence, "evidence", err));
-    return guard_list(guard, &args->baselines, "evidence of the baseline", err);
+    FP8Q_TRY(guard_list(guard, &args->baselines, "evidence of the baseline", err));
+    return guard_tasks(cli, guard, &args->tasks);
 }
 
-/* What is read must not be written.  The files of --task stand within its words; they are JSON or
- * CSV that somebody named on purpose, and are looked at when they are read.  */
-static int guard_all(struct fp8q_guard_list *guard, const struct gate_args *args,
-                     struct fp8q_error *err)
+/* What is read must not be written.  */
+static int guard_all(struct cli *cli, struct fp8q_guard_list *guard, const struct gate_args *args)
 {
-    FP8Q_TRY(guard_inputs(guard, args, err));
+    FP8Q_TRY(guard_inputs(cli, guard, args));
     if (args->junit)
-        FP8Q_TRY(fp8q_output_check(args->junit, guard, err));
-    return args->markdown ? fp8q_output_check(args->markdown, guard, err) : FP8Q_OK;
+        FP8Q_TRY(fp8q_output_check(args->junit, guard, &cli->error));
+    return args->markdown ? fp8q_output_check(args->markdown, guard, &cli->error) : FP8Q_OK;
 }
 
-static int check_outputs(const struct gate_args *args, struct fp8q_error *err)
+static int check_outputs(struct cli *cli, const struct gate_args *args)
 {
     struct fp8q_guard_list guard = {0};
-    int status = guard_all(&guard, args, err);
+    int status = guard_all(cli, &guard, args);
     fp8q_guard_reset(&guard);
     return status;
 }
@@ -460,7 +477,7 @@ static int gate_with(struct cli *cli, const struct gate_args *args, struct gate_
 static int run_gate(struct cli *cli, const struct gate_args *args)
 {
     struct gate_inputs in = {0};
-    FP8Q_TRY(check_outputs(args, &cli->error));
+    FP8Q_TRY(check_outputs(cli, args));
 
     int status = gate_with(cli, args, &in);
     free_inputs(&in);

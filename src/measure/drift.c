@@ -291,6 +291,7 @@ static int compare_sites(const struct fp8q_drift_pair *pair, struct fp8q_drift *
         return fp8q_fail_nomem(err);
 
     for (size_t i = 0; i < d->n_sites; i++) {
+        FP8Q_TRY(fp8q_watch_check(pair->options->watch, err));
         FP8Q_TRY(compare_site(pair, &pair->before->sites[i], &d->sites[i], err));
         d->n_moved += d->sites[i].moved;
     }

@@ -200,6 +200,9 @@ int fp8q_drift_codes(const struct fp8q_drift_pair *pair, const struct fp8q_kerne
 
     for (size_t i = 0; i < d->n_sites; i++) {
         struct fp8q_drift_site *s = &d->sites[i];
+
+        /* The Hessians of a site take long, before its first stripe.  */
+        FP8Q_TRY(fp8q_watch_check(o->watch, err));
         FP8Q_TRY(site_codes(&job, pair, s, err));
 
         /* By number of values, so that a small linear counts for little.  */

@@ -35,6 +35,14 @@ printf 'id,score\n1,1\n2,1\n3,0\n4,1\n' >base.csv
 printf 'id,score\n4,1\n3,0\n2,1\n1,1\n' >quant.csv
 run fp8q gate out -p tasks.json --task pick:base.csv:quant.csv --markdown table.md --junit checks.xml
 cat table.md checks.xml
+# What is read is not written over, under whatever name.
+ln -s base.csv alias.csv
+for file in base.csv quant.csv ./base.csv alias.csv; do
+    fp8q gate out -p tasks.json --task pick:base.csv:quant.csv --junit $file 2>&1 || echo "exit $?"
+    fp8q gate out -p tasks.json --task pick:base.csv:quant.csv --markdown $file 2>&1 || echo "exit $?"
+done
+cat base.csv quant.csv | tr '\n' ' '
+echo
 run fp8q gate out -p tasks.json --task pick:base.csv -q
 run fp8q gate out -p tasks.json --task pick:base.csv:none.csv -q
 run fp8q gate out -p tasks.json --task pick:base.csv:quant.csv --json

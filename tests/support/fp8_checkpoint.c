@@ -104,8 +104,14 @@ static struct fp8q_hessian *open_site(struct rounding *how, const struct fp8q_ck
         if (strcmp(fp8q_calib_site_of(text, &other), name.text) == 0)
             memcpy(texts[n++], text, sizeof(text));
     }
-    struct fp8q_gptq_guard_job job = {site,     src,         mates,     n,
-                                      how->fmt, how->kernel, how->gemm, how->n_threads};
+    struct fp8q_gptq_guard_job job = {.hessian = site,
+                                      .ckpt = src,
+                                      .names = mates,
+                                      .n_names = n,
+                                      .fmt = how->fmt,
+                                      .kernel = how->kernel,
+                                      .gemm = how->gemm,
+                                      .n_threads = how->n_threads};
     assert_ok(fp8q_gptq_guard_run(&job, &sums, &err), &err);
     bool first = strncmp(t->name, name.text, strlen(name.text)) == 0;
     how->counts.sites += first;

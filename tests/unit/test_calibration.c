@@ -244,6 +244,15 @@ static void merging_adds_up(void **state)
     assert_true(fabs(drift.sites[0].rms) < 1e-6 && drift.sites[0].hist < 1e-12);
     fp8q_drift_reset(&drift);
 
+    /* Ctrl-C does not wait for all linear inputs.  */
+    struct fp8q_cancel token = {0};
+    const struct fp8q_watch watch = {.cancel = &token};
+    fp8q_cancel(&token);
+    options.watch = &watch;
+    assert_failed(fp8q_drift_run(&one, &sum, &options, &drift, &err), FP8Q_E_CANCELLED, &err, "");
+    assert_null(drift.sites);
+    options.watch = NULL;
+
     /* A limit that is no number from 0 on would be none, and is an error.  */
     double *const limits[] = {&options.limits.rms,      &options.limits.absmax,
                               &options.limits.overlap,  &options.limits.hist,

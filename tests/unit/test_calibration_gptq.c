@@ -404,6 +404,13 @@ static void the_guard_on_disk_is_deterministic(void **state)
     assert_ok(fp8q_gptq_guard_run(&job, &many, &err), &err);
     assert_memory_equal(&one, &many, sizeof(one));
     assert_true(one.plain > 0 && fp8q_gptq_helps(&one));
+
+    /* Ctrl-C does not wait for all stripes of a linear input.  */
+    struct fp8q_cancel token = {0};
+    const struct fp8q_watch watch = {.cancel = &token};
+    fp8q_cancel(&token);
+    job.watch = &watch;
+    assert_failed(fp8q_gptq_guard_run(&job, &many, &err), FP8Q_E_CANCELLED, &err, "");
     fp8q_hessian_destroy(site);
     fp8q_ckpt_close(ckpt);
     free_fixture(&f);
