@@ -38,8 +38,11 @@ const struct fp8q_tensor *fp8q_stale_owner(const struct fp8q_ckpt *ckpt, const c
 
 bool fp8q_is_leftover_scale(const struct fp8q_ckpt *ckpt, const char *name)
 {
-    if (fp8q_scale_owner(ckpt, name))
-        return false;
+    const struct fp8q_tensor *owner = fp8q_scale_owner(ckpt, name);
+
+    /* Of a weight without elements there is nothing to scale.  */
+    if (owner)
+        return owner->n_elems == 0;
     if (fp8q_stem_len(name, FP8Q_WEIGHT_ENDING FP8Q_SCALE_ENDING) ||
         fp8q_stem_len(name, FP8Q_WEIGHT_ENDING FP8Q_SCALE_INV_ENDING))
         return true;

@@ -18,7 +18,7 @@ const struct fp8q_tensor *fp8q_scale_owner(const struct fp8q_ckpt *ckpt, const c
 const struct fp8q_tensor *fp8q_stale_owner(const struct fp8q_ckpt *ckpt, const char *name);
 
 /* What an earlier quantization left behind: "X.weight_scale" or "X.weight_scale_inv" whose weight is
- * not FP8, or not there; "X_scale_inv" beside an X that is not FP8.  No network has such a
+ * not FP8, empty, or not there; "X_scale_inv" beside an X that is not FP8.  No network has such a
  * parameter, and engines refuse names that they do not expect.  */
 bool fp8q_is_leftover_scale(const struct fp8q_ckpt *ckpt, const char *name);
 

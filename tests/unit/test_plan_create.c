@@ -196,6 +196,7 @@ static void scales_without_fp8_weights_go(void **state)
         {"model.norm.weight_scale", true},
         {"model.layers.7.mlp.up_proj.weight_scale_inv", true}, /* no such weight */
         {"model.layers.0.mlp.experts.down_proj_scale_inv", true},
+        {"model.layers.0.empty.weight_scale", true}, /* FP8, and nothing */
         {"model.layers.0.self_attn.weight_scaled", false},
         {"model.norm.scale", false},            /* a parameter that some networks have */
         {"model.temperature_scale_inv", false}, /* of nothing */
@@ -209,6 +210,7 @@ static void scales_without_fp8_weights_go(void **state)
             add(&m, "lm_head.weight", FP8Q_BF16, 2, 128, 128, 1);
             add(&m, "model.norm.weight", FP8Q_BF16, 1, 128, 1, 1);
             add(&m, "model.layers.0.mlp.experts.down_proj", FP8Q_BF16, 3, 2, 128, 128);
+            add(&m, "model.layers.0.empty.weight", FP8Q_F8_E4M3, 2, 128, 0, 1);
             add(&m, cases[i].name, FP8Q_F32, 2, 1, 1, 1);
             struct fp8q_plan_options o = {.threads = 1, .dequantize = dequantize, .to = FP8Q_BF16};
             struct made p = plan_of(&m, LLAMA, &o);
@@ -352,6 +354,29 @@ static void adapters_are_named(void **state)
     put_away(&p);
 }
 
+/* --include of what no table names: of an FP8 source, taken through F32 again, as of a BF16 one.  */
+static void included_modules_of_fp8_are_taken(void **state)
+{
+    static const char *const include[] = {"*.mixer.*"};
+    static const char weight[] = "backbone.layers.0.mixer.in_proj.weight";
+    (void)state;
+
+    for (int fp8 = 0; fp8 < 2; fp8++) {
+        struct fp8q_plan_options o = {.threads = 1, .select = {.include = include, .n_include = 1}};
+        struct maker m = {.n = 0};
+        add(&m, weight, fp8 ? FP8Q_F8_E4M3 : FP8Q_BF16, 2, 256, 128, 1);
+        add(&m, "backbone.layers.0.other.weight", FP8Q_BF16, 2, 256, 128, 1);
+        if (fp8)
+            add(&m, "backbone.layers.0.mixer.in_proj.weight_scale_inv", FP8Q_F32, 2, 2, 1, 1);
+        o.select.requantize = fp8;
+        struct made p = plan_of(&m, "{\"model_type\": \"mamba\"}", &o);
+        assert_ok(p.status, &p.err);
+        assert_true(decision(&p, weight)->quantize);
+        assert_int_equal(p.plan->selection.n_quantize, 1);
+        put_away(&p);
+    }
+}
+
 /* ---- files ----------------------------------------------------------------------------------- */
 
 static void directories_without_config_are_warned_of(void **state)
@@ -491,6 +516,7 @@ int main(void)
         cmocka_unit_test(descriptions_in_nested_configs_are_seen),
         cmocka_unit_test(packed_formats_are_refused_by_name),
         cmocka_unit_test(adapters_are_named),
+        cmocka_unit_test(included_modules_of_fp8_are_taken),
         cmocka_unit_test(directories_without_config_are_warned_of),
         cmocka_unit_test(policies_keep_their_scales_apart),
         cmocka_unit_test(only_a_given_limit_refuses),
