@@ -149,9 +149,11 @@ static int fail_no_file(const struct fp8q_opening *o, size_t n_found, const char
     for (size_t i = 0; i < o->n_names; i++) {
         if (fp8q_ends_with(o->names[i], ".bin") || fp8q_ends_with(o->names[i], ".gguf") ||
             fp8q_ends_with(o->names[i], ".pth") || fp8q_ends_with(o->names[i], ".pt"))
-            return fp8q_fail(o->err, FP8Q_E_IO, "no-safetensors",
-                             "%s: no .safetensors file; %s is in a format that is not read",
-                             dir.text, fp8q_show(&name, o->names[i]));
+            return fp8q_fail(
+                o->err, FP8Q_E_IO, "no-safetensors",
+                "%s: no .safetensors file; %s is in a format that is not read: convert it, "
+                "or fetch the model as safetensors",
+                dir.text, fp8q_show(&name, o->names[i]));
     }
     return fp8q_fail(o->err, FP8Q_E_IO, "no-safetensors", "%s: no .safetensors file", dir.text);
 }

@@ -115,9 +115,10 @@ static void print_report(struct cli *cli, const struct fp8q_verification *v, boo
     if (info->bound_factor > 1)
         cli_print(cli, "FP8 values of another tool: the error bound was taken twice as wide\n");
 
-    cli_print(cli, "%s%s%s: %zu checks, %zu failed, %zu warnings\n",
+    cli_print(cli, "%s%s%s: %zu checks, %zu failed, %zu warning%s\n",
               cli_style(passed ? CLI_GOOD : CLI_BAD), passed ? "PASSED" : "FAILED",
-              cli_style(CLI_PLAIN), info->n_checks, info->n_failed, info->n_warned);
+              cli_style(CLI_PLAIN), info->n_checks, info->n_failed, info->n_warned,
+              info->n_warned == 1 ? "" : "s");
 }
 
 /* ---- for machines ---------------------------------------------------------------------------- */

@@ -106,17 +106,26 @@ int fp8q_plan_memory(struct fp8q_plan *plan, struct fp8q_error *err)
 
 /* ---- reasons not to carry it out ------------------------------------------------------------- */
 
+static bool holds_fp8(const struct fp8q_ckpt *ckpt)
+{
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (fp8q_is_fp8(ckpt->tensors[i].dtype))
+            return true;
+    return false;
+}
+
 static int refuse_quantized(const struct fp8q_plan *plan, struct fp8q_error *err)
 {
+    static const char advice[] = "--requantize takes FP8 weights through F32 again";
+    static const char no_way[] = "start from the checkpoint in BF16 or F16";
     struct fp8q_shown shown;
     const char *what;
     if (plan->options.select.requantize || !fp8q_already_quantized(plan->ckpt, &what))
         return FP8Q_OK;
 
-    return fp8q_fail(err, FP8Q_E_ARG, "already-quantized",
-                     "%s: is quantized already (%s); --requantize takes FP8 weights through F32 "
-                     "again",
-                     fp8q_show(&shown, plan->ckpt->path), what);
+    return fp8q_fail(err, FP8Q_E_ARG, "already-quantized", "%s: is quantized already (%s); %s",
+                     fp8q_show(&shown, plan->ckpt->path), what,
+                     holds_fp8(plan->ckpt) ? advice : no_way);
 }
 
 /* The adapters of a checkpoint that was fine-tuned but not merged, or NULL.  */

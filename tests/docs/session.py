@@ -21,7 +21,7 @@ import sys
 import tempfile
 
 BLOCK = re.compile(r"(?:^<!-- (?P<word>file|needs): (?P<what>.*?) -->\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$"
-                   r"|^<!-- run: (?P<run>.*?) -->$", re.M | re.S)
+                   r"|^<!-- run:\s(?P<run>.*?)\s-->$", re.M | re.S)
 END = "--- end of the command"
 TIMEOUT = 300
 
