@@ -37,13 +37,19 @@ for command in $commands; do
     "$fp8q" "$command" --help-all >"$work/all.txt"
     "$fp8q" "$command" --help >"$work/short.txt"
     for text in all short; do
-        grep -oE '^ +(-[a-z], )?--[a-z0-9-]+' "$work/$text.txt" | sed 's/.*--/--/' | sort >"$work/$text"
+        sed '/^Rare/,$d' "$work/$text.txt" | grep -oE '^ +(-[a-z], )?--[a-z0-9-]+' | sed 's/.*--/--/' | sort >"$work/$text"
     done
 
-    # --help is one screen with an example, and nothing of it is not in --help-all, or there twice.
+    # --help is one screen with an example, and names what it does not explain.  Nothing of it is not in
+    # --help-all, or there twice.
     lines=$(wc -l <"$work/short.txt")
-    if [ "$lines" -gt 30 ] || ! grep -q '^Example: fp8q ' "$work/short.txt"; then
-        echo "fp8q $command --help: $lines lines, of 30 at most, and an example"
+    grep -oE -- '--[a-z0-9-]+' "$work/short.txt" | sort -u >"$work/named"
+    for option in $(comm -13 "$work/named" "$work/all"); do
+        echo "fp8q $command --help: does not name $option"
+        failed=1
+    done
+    if [ "$lines" -gt 36 ] || ! grep -q '^Example: fp8q ' "$work/short.txt"; then
+        echo "fp8q $command --help: $lines lines, of 36 at most, and an example"
         failed=1
     fi
     for option in $(comm -23 "$work/short" "$work/all") $(uniq -d "$work/all"); do

@@ -2,9 +2,9 @@
  *
  * help.c - --help and --help-all, from the tables that parse the line.
  *
- * --help is one screen: what a command does, an example, and the common options under the heads of
- * its groups.  --help-all has the rare ones too.  A command without groups has few options, and all
- * of them are common.
+ * --help is one screen: what a command does, an example, the common options under the heads of its
+ * groups, and the bare names of the rare ones, which --help-all explains.  A command without groups
+ * has few options, and all of them are common.
  */
 #include <stdio.h>
 #include <string.h>
@@ -80,6 +80,34 @@ static void print_groups(const struct cli_option *options, const struct cli_grou
     }
 }
 
+static bool is_common(const struct cli_group *groups, const char *name)
+{
+    for (const struct cli_group *g = groups; g->head; g++)
+        if (cli_is_among(name, g->common))
+            return true;
+    return false;
+}
+
+/* The names of the options that --help does not explain, in lines; @column is where the last one ended.  */
+static void print_rare_names(const struct cli_option *options, const struct cli_group *groups,
+                             size_t *column)
+{
+    enum { WIDTH = 90 };
+
+    for (const struct cli_option *o = options; o->name; o++) {
+        size_t len = strlen(o->name) + 3;
+        if (!o->help || is_common(groups, o->name))
+            continue;
+
+        if (*column + len > WIDTH) {
+            printf("\n ");
+            *column = 1;
+        }
+        printf(" --%s", o->name);
+        *column += len;
+    }
+}
+
 void cli_print_help(const struct cli_syntax *syntax, const struct cli_option *common, bool all)
 {
     static const struct cli_group of_all[] = {
@@ -94,4 +122,13 @@ void cli_print_help(const struct cli_syntax *syntax, const struct cli_option *co
     if (all || !syntax->groups)
         print_rest(syntax->groups ? "More" : "Options", syntax->options, syntax->groups);
     print_groups(common, of_all, all);
+
+    if (!all) {
+        size_t column = 1;
+        printf("\nRare (--help-all explains them):\n ");
+        if (syntax->groups)
+            print_rare_names(syntax->options, syntax->groups, &column);
+        print_rare_names(common, of_all, &column);
+        printf("\n");
+    }
 }
