@@ -27,10 +27,11 @@ convert      base format kernel checkpoint select plan calibration
 verify       base format kernel checkpoint select engines plan calibration
 measure      base format kernel checkpoint select model plan calibration
 gate         base format checkpoint
+report       base format kernel checkpoint select engines plan calibration verify measure gate
 bench        base format kernel
 api          base format kernel checkpoint select plan calibration convert verify
 cli          base format kernel checkpoint select tokenizer model plan verify gate
-commands     base format kernel checkpoint select engines tokenizer model plan calibration measure gate bench cli
+commands     base format kernel checkpoint select engines tokenizer model plan calibration measure gate report bench cli
 '
 
 # Commands that are clients of the public interface: fp8q.h and cli/, and base/ for files.

@@ -20,6 +20,7 @@ int cmd_eval(struct cli *cli);
 int cmd_drift(struct cli *cli);
 int cmd_sweep(struct cli *cli);
 int cmd_gate(struct cli *cli);
+int cmd_report(struct cli *cli);
 int cmd_bench(struct cli *cli);
 
 #endif

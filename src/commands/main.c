@@ -30,6 +30,7 @@ const struct cli_command cli_commands[] = {
     {"drift", cmd_drift, "whether the distribution of inputs has moved"},
     {"sweep", cmd_sweep, "what each module costs; splits by budget"},
     {"gate", cmd_gate, "one decision from verify, evidence of eval, and task results"},
+    {"report", cmd_report, "all that is known of a checkpoint, as a page or a model card"},
     {"bench", cmd_bench, "measure this machine and a conversion on it"},
     {NULL, NULL, NULL},
 };

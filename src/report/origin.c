@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * origin.c - what things are called: the output, its source, the model on the hub, and the command
+ * that made it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dir.h"
+#include "base/path.h"
+#include "plan/manifest.h"
+#include "report/internal.h"
+#include "report/markup.h"
+
+/* Name of the folder or file at @path, also where the path ends in "/" or is ".".  */
+static int name_of(const char *path, char **name_out, struct fp8q_error *err)
+{
+    char *real = NULL;
+    FP8Q_TRY(fp8q_real_path(path, &real, err));
+    *name_out = fp8q_clean(fp8q_basename(real ? real : path));
+    free(real);
+    return *name_out ? FP8Q_OK : fp8q_fail_nomem(err);
+}
+
+/* "ORG/NAME", as the hub calls models: one slash, and letters that it allows.  */
+static bool is_hub_id(const char *text)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                  "._-/";
+    const char *slash = strchr(text, '/');
+
+    return slash && slash != text && slash[1] && !strchr(slash + 1, '/') && *text != '.' &&
+           strspn(text, allowed) == strlen(text);
+}
+
+/* Of ".../models--ORG--NAME/snapshots/...", where the hub's cache keeps it.  */
+static char *id_of_cache(const char *path)
+{
+    const char *at = strstr(path, "models--");
+    char *id = at ? strndup(at + 8, strcspn(at + 8, "/")) : NULL;
+    char *dashes = id ? strstr(id, "--") : NULL;
+
+    if (dashes) {
+        *dashes = '/';
+        memmove(dashes + 1, dashes + 2, strlen(dashes + 2) + 1);
+    }
+    if (id && !is_hub_id(id)) {
+        free(id);
+        return NULL;
+    }
+    return id;
+}
+
+/* Said, or in the path of the hub's cache, or in the config.  NULL: not known.  */
+static char *guess_base_model(const struct fp8q_facts *f)
+{
+    const struct fp8q_json *config = f->proof.ckpt->config;
+    const char *name = fp8q_json_string(fp8q_json_get(config, "_name_or_path"), "");
+
+    if (f->request.base_model)
+        return fp8q_clean(f->request.base_model);
+
+    char *id = f->source_path ? id_of_cache(f->source_path) : NULL;
+    return id || !is_hub_id(name) ? id : strdup(name);
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static void put_option(struct fp8q_text *t, const char *option, const char *value)
+{
+    fp8q_text_printf(t, " --%s", option);
+    if (value) {
+        fp8q_text_puts(t, " ");
+        fp8q_put_shell(t, value);
+    }
+}
+
+/* One member of the request, unless it is what it is by default.  */
+static void put_member(struct fp8q_text *t, const struct fp8q_request_member *m,
+                       const struct fp8q_request *r)
+{
+    const char *at = (const char *)r + m->offset;
+    uint64_t number = 0;
+    unsigned word = 0;
+    char digits[24];
+
+    switch (m->kind) {
+    case FP8Q_MEMBER_FLAG:
+        if (*(const bool *)at)
+            put_option(t, m->option, NULL);
+        break;
+    case FP8Q_MEMBER_TEXT:
+        if (*(const char *const *)(const void *)at)
+            put_option(t, m->option, *(const char *const *)(const void *)at);
+        break;
+    case FP8Q_MEMBER_LIST:
+        memcpy(&number, (const char *)r + m->count_offset, sizeof(size_t));
+        for (uint64_t i = 0; i < number; i++)
+            put_option(t, m->option, (*(const char *const *const *)(const void *)at)[i]);
+        break;
+    case FP8Q_MEMBER_COUNT:
+    case FP8Q_MEMBER_SIZE:
+        memcpy(&number, at, sizeof(number));
+        snprintf(digits, sizeof(digits), "%llu", (unsigned long long)number);
+        if (number)
+            put_option(t, m->option, digits);
+        break;
+    case FP8Q_MEMBER_WORD:
+        memcpy(&word, at, sizeof(word));
+        if (word)
+            put_option(t, m->option, m->words[word]);
+        break;
+    case FP8Q_MEMBER_FLOAT:
+        break; /* dequantize's alone */
+    }
+}
+
+/* Options of the quantize that made the output, each as a shell reads it.  */
+static char *command_of(const struct fp8q_manifest *manifest)
+{
+    struct fp8q_text t = {0};
+    fp8q_text_puts(&t, "");
+
+    for (const struct fp8q_request_member *m = fp8q_request_members; m->key; m++)
+        if (m->option && m->use & FP8Q_USE_QUANTIZE)
+            put_member(&t, m, &manifest->request);
+
+    char *clean = fp8q_clean(t.data);
+    fp8q_text_reset(&t);
+    return clean;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+int fp8q_facts_name(struct fp8q_facts *f, struct fp8q_error *err)
+{
+    const struct fp8q_json *manifest = f->proof.manifest.json;
+    const char *source = f->request.source;
+    if (!source)
+        source = fp8q_json_string(fp8q_json_path(manifest, "source.path"), NULL);
+
+    FP8Q_TRY(name_of(f->request.output, &f->name, err));
+    f->path = fp8q_clean(f->request.output);
+    f->source_path = fp8q_clean(source);
+    f->base_model = guess_base_model(f);
+    f->options = f->proof.ours ? command_of(&f->proof.manifest) : fp8q_clean("");
+
+    bool complete = f->path && f->options && (!source || f->source_path);
+    return complete ? FP8Q_OK : fp8q_fail_nomem(err);
+}
