@@ -6,6 +6,7 @@
 #     release    gcc, Release: all tests, those with Python too, installation
 #     clang      clang, -O3, -Werror: all tests
 #     tsan       ThreadSanitizer: all tests but those that start no thread (label `single`)
+#     report     the page of `fp8q report` in a browser, under axe and a validator (not among the default parts)
 #     scalar     no SIMD built: kernels, blocks and command line
 #     fuzz       each fuzz target a fixed number of times from a fixed seed (free-running: tools/fuzz.sh SECONDS)
 #     cluster    the recipes of examples/cluster, on a real Slurm (as root; not among the default parts)
@@ -67,6 +68,11 @@ for part in "$@"; do
         tools/install-deps.sh cluster
         build release -DFP8Q_CLUSTER_TESTS=ON
         run_tests release -L cluster
+        ;;
+    report)
+        tools/install-deps.sh report
+        build release -DFP8Q_REPORT_TESTS=ON
+        run_tests release -L report
         ;;
     scalar)
         build scalar

@@ -12,6 +12,9 @@
 /* Fills the names: of the output, its source, the model on the hub, the options.  */
 int fp8q_facts_name(struct fp8q_facts *facts, struct fp8q_error *err);
 
+/* "ORG/NAME", as the hub calls models: one slash, and letters that it allows.  */
+bool fp8q_is_hub_id(const char *text);
+
 /* ---- words.c --------------------------------------------------------------------------------- */
 
 /* Why a tensor of this reason is left as it is, in a sentence.  */

@@ -147,6 +147,14 @@ static void values_json(const struct fp8q_facts *f, struct fp8q_jsonw *w)
     fp8q_jsonw_close(w, '}');
 }
 
+/* Five digits: more of them would be noise, and a third of the page.  */
+static void rounded_json(struct fp8q_jsonw *w, double value)
+{
+    char digits[40];
+    fp8q_number_print(digits, sizeof(digits), 5, value);
+    fp8q_jsonw_number(w, NULL, isfinite(value) ? fp8q_number_parse(digits, NULL) : value);
+}
+
 static void map_json(const struct fp8q_facts *f, struct fp8q_jsonw *w)
 {
     if (!f->map_tensor)
@@ -160,7 +168,7 @@ static void map_json(const struct fp8q_facts *f, struct fp8q_jsonw *w)
     fp8q_jsonw_uint(w, "cols", f->map.cols);
     fp8q_jsonw_open(w, "cells", '[');
     for (size_t i = 0; i < (size_t)f->map.rows * f->map.cols; i++)
-        fp8q_jsonw_number(w, NULL, (double)f->map.cells[i]);
+        rounded_json(w, (double)f->map.cells[i]);
     fp8q_jsonw_close(w, ']');
     fp8q_jsonw_close(w, '}');
 }
@@ -184,11 +192,11 @@ static void tensors_json(const struct fp8q_facts *f, struct fp8q_jsonw *w)
         fp8q_jsonw_string(w, NULL, t->role);
         fp8q_jsonw_string(w, NULL, t->reason);
         if (v) {
-            fp8q_jsonw_number(w, NULL, t->sqnr);
-            fp8q_jsonw_number(w, NULL, share(v->saturated, v->n_values));
-            fp8q_jsonw_number(w, NULL, share(v->underflowed, v->n_compared));
-            fp8q_jsonw_number(w, NULL, v->scale_min);
-            fp8q_jsonw_number(w, NULL, v->scale_max);
+            rounded_json(w, t->sqnr);
+            rounded_json(w, share(v->saturated, v->n_values));
+            rounded_json(w, share(v->underflowed, v->n_compared));
+            rounded_json(w, v->scale_min);
+            rounded_json(w, v->scale_max);
         }
         fp8q_jsonw_close(w, ']');
     }

@@ -228,6 +228,20 @@ static void write_making(const struct fp8q_facts *f, struct fp8q_text *t)
                      f->source.known ? "f" : "F", (unsigned)f->output.crc32);
 }
 
+static void write_base_model(const struct fp8q_facts *f, struct fp8q_text *t)
+{
+    const char *id = f->base_model;
+
+    /* Only what can be nothing but a path goes into an address.  */
+    if (id && fp8q_is_hub_id(id))
+        fp8q_text_printf(t, "[%s](https://huggingface.co/%s)", id, id);
+    else if (id)
+        fp8q_put_code(t, id);
+    else
+        fp8q_text_puts(t, "A model");
+    fp8q_text_puts(t, " ");
+}
+
 void fp8q_facts_card(const struct fp8q_facts *f, struct fp8q_text *t)
 {
     locale_t before = fp8q_c_locale_enter();
@@ -236,15 +250,7 @@ void fp8q_facts_card(const struct fp8q_facts *f, struct fp8q_text *t)
     fp8q_text_puts(t, "# ");
     fp8q_put_markdown(t, f->name);
     fp8q_text_puts(t, "\n\n");
-    if (f->base_model) {
-        fp8q_text_puts(t, "[");
-        fp8q_put_markdown(t, f->base_model);
-        fp8q_text_puts(t, "](https://huggingface.co/");
-        fp8q_text_puts(t, f->base_model);
-        fp8q_text_puts(t, ") ");
-    } else {
-        fp8q_text_puts(t, "A model ");
-    }
+    write_base_model(f, t);
     fp8q_text_puts(t, "with the weights of its language model in FP8 (E4M3).\n\n**");
     fp8q_text_puts(t, verdict_sign(f));
     fp8q_text_puts(t, "**: ");

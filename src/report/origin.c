@@ -23,8 +23,7 @@ static int name_of(const char *path, char **name_out, struct fp8q_error *err)
     return *name_out ? FP8Q_OK : fp8q_fail_nomem(err);
 }
 
-/* "ORG/NAME", as the hub calls models: one slash, and letters that it allows.  */
-static bool is_hub_id(const char *text)
+bool fp8q_is_hub_id(const char *text)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                   "._-/";
@@ -45,7 +44,7 @@ static char *id_of_cache(const char *path)
         *dashes = '/';
         memmove(dashes + 1, dashes + 2, strlen(dashes + 2) + 1);
     }
-    if (id && !is_hub_id(id)) {
+    if (id && !fp8q_is_hub_id(id)) {
         free(id);
         return NULL;
     }
@@ -62,7 +61,7 @@ static char *guess_base_model(const struct fp8q_facts *f)
         return fp8q_clean(f->request.base_model);
 
     char *id = f->source_path ? id_of_cache(f->source_path) : NULL;
-    return id || !is_hub_id(name) ? id : strdup(name);
+    return id || !fp8q_is_hub_id(name) ? id : strdup(name);
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */

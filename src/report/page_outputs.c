@@ -214,10 +214,10 @@ void fp8q_page_choices(const struct fp8q_facts *f, struct fp8q_text *t)
 
     if (r->sweep.there) {
         fp8q_section_open(t, "sweep", "What leaving modules unquantized would buy");
-        fp8q_text_puts(t, "<div class=\"plots\">\n");
+        fp8q_text_puts(t, "<div class=\"pair\">\n");
         fp8q_plot_front(&r->sweep, t);
-        fp8q_text_puts(t, "</div>\n");
         write_sweep(&r->sweep, t);
+        fp8q_text_puts(t, "</div>\n");
         fp8q_section_close(t);
     }
 

@@ -89,7 +89,8 @@ static void write_weights(const struct fp8q_facts *f, const struct fp8q_facts_te
     enum { WORST = 10, MOST = 10000 };
     size_t worst = fp8q_min_size(f->n_quantized, WORST);
 
-    fp8q_table_open(t, f->proof.n_sqnr ? "Noisiest weights" : "Weights", WEIGHT_HEADINGS);
+    fp8q_table_open(t, f->proof.n_sqnr ? "Noisiest FP8 weights" : "First FP8 weights",
+                    WEIGHT_HEADINGS);
     for (size_t i = 0; i < worst; i++)
         write_weight(order[i], t);
     fp8q_table_close(t);
@@ -103,7 +104,7 @@ static void write_weights(const struct fp8q_facts *f, const struct fp8q_facts_te
     if (f->n_quantized > MOST)
         fp8q_text_puts(t, " (the 10,000 noisiest)");
     fp8q_text_puts(t, "</summary>\n");
-    fp8q_table_open(t, "FP8 weights", WEIGHT_HEADINGS);
+    fp8q_table_open(t, "All FP8 weights", WEIGHT_HEADINGS);
     for (size_t i = 0; i < f->n_quantized && i < MOST; i++)
         write_weight(order[i], t);
     fp8q_table_close(t);

@@ -30,6 +30,21 @@ static void raise_axis(struct fp8q_axis *a, double value)
     a->high = fmax(a->high, value);
 }
 
+/* "2" and a raised number.  */
+struct power {
+    char text[40];
+};
+static const char *power_of_two(struct power *buf, int exponent)
+{
+    static const char *const raised[] = {
+        "\xE2\x81\xB0", "\xC2\xB9",     "\xC2\xB2",     "\xC2\xB3",     "\xE2\x81\xB4",
+        "\xE2\x81\xB5", "\xE2\x81\xB6", "\xE2\x81\xB7", "\xE2\x81\xB8", "\xE2\x81\xB9"};
+    int size = abs(exponent);
+    snprintf(buf->text, sizeof(buf->text), "2%s%s%s", exponent < 0 ? "\xE2\x81\xBB" : "",
+             size > 9 ? raised[size / 10 % 10] : "", raised[size % 10]);
+    return buf->text;
+}
+
 /* Few bars do not become walls.  */
 static double room_of(size_t n_bars)
 {
@@ -230,7 +245,11 @@ static void draw_kinds(const struct kinds *kinds, struct fp8q_text *t)
     fp8q_text_puts(t, "</p>\n");
 }
 
-static void draw_noise(const struct fp8q_facts *f, const struct fp8q_plot *p, struct kinds *kinds)
+/* Few dots are marks of their own, with the names of their tensors; thousands are one path a kind,
+ * at a tenth of the bytes.  */
+enum { NAMED_DOTS = 500 };
+
+static void draw_named(const struct fp8q_facts *f, const struct fp8q_plot *p, struct kinds *kinds)
 {
     for (size_t i = 0; i < f->n_tensors; i++) {
         const struct fp8q_facts_tensor *t = &f->tensors[i];
@@ -239,9 +258,26 @@ static void draw_noise(const struct fp8q_facts *f, const struct fp8q_plot *p, st
             continue;
 
         snprintf(style, sizeof(style), "point c%zu", kind_of(kinds, t));
-        /* Names on ten thousand dots would be a page of their own; the table has them.  */
-        fp8q_plot_dot(p, (double)t->layer, t->sqnr, style,
-                      f->n_quantized <= 500 ? t->tensor->name : NULL);
+        fp8q_plot_dot(p, (double)t->layer, t->sqnr, style, t->tensor->name);
+    }
+}
+
+static void draw_dots(const struct fp8q_facts *f, const struct fp8q_plot *p, struct kinds *kinds)
+{
+    for (size_t i = 0; i < f->n_tensors; i++)
+        if (has_noise(&f->tensors[i]))
+            (void)kind_of(kinds, &f->tensors[i]);
+
+    for (size_t kind = 0; kind < kinds->count; kind++) {
+        fp8q_text_printf(p->t, "<path class=\"dots c%zu\" d=\"", kind);
+        for (size_t i = 0; i < f->n_tensors; i++) {
+            const struct fp8q_facts_tensor *t = &f->tensors[i];
+            /* A line of no length, whose ends are round.  */
+            if (has_noise(t) && kind_of(kinds, t) == kind)
+                fp8q_text_printf(p->t, "M%.1f %.1fh0", fp8q_plot_x(p, (double)t->layer),
+                                 fp8q_plot_y(p, t->sqnr));
+        }
+        fp8q_text_puts(p->t, "\"/>");
     }
 }
 
@@ -270,7 +306,10 @@ void fp8q_plot_noise(const struct fp8q_facts *f, struct fp8q_text *t)
     p.x.ticks = FP8Q_TICKS_WHOLE;
 
     fp8q_plot_open(&p);
-    draw_noise(f, &p, &kinds);
+    if (f->n_quantized <= NAMED_DOTS)
+        draw_named(f, &p, &kinds);
+    else
+        draw_dots(f, &p, &kinds);
     fp8q_text_puts(t, "</svg>\n");
     draw_kinds(&kinds, t);
     fp8q_text_puts(t, "</figure>\n");
@@ -284,7 +323,8 @@ void fp8q_plot_exponents(const struct fp8q_facts *f, struct fp8q_text *t)
         .title = "FP8 values by magnitude: how much of the grid is used",
         .x = {"magnitude as stored, before its scale", 0, FP8Q_VALUE_BINS, false, FP8Q_TICKS_NONE},
         .y = {"share of values, %", 0, 0, false, FP8Q_TICKS_PLAIN}};
-    char tip[80], label[16];
+    struct power power;
+    char tip[80], label[40];
     if (v->n_values == 0)
         return;
 
@@ -297,13 +337,13 @@ void fp8q_plot_exponents(const struct fp8q_facts *f, struct fp8q_text *t)
         if (i < 2)
             snprintf(label, sizeof(label), "%s", i ? "sub" : "0");
         else
-            snprintf(label, sizeof(label), "2^%d", (int)i - 8);
+            snprintf(label, sizeof(label), "%s", power_of_two(&power, (int)i - 8));
 
         snprintf(tip, sizeof(tip), "%s%s: %.4g %%", i > 1 ? "from " : "",
                  i == 1 ? "subnormal" : label, percent);
         draw_bar(&p, i, percent, tip);
         /* Labels of all would run into each other.  */
-        if (i < 2 || i % 3 == 2)
+        if (i == 0 || i % 3 == 2)
             fp8q_plot_label_x(&p, (double)i + 0.5, label);
     }
     fp8q_plot_close(&p);
@@ -313,7 +353,8 @@ void fp8q_plot_exponents(const struct fp8q_facts *f, struct fp8q_text *t)
 static void draw_powers(struct fp8q_plot *p, const uint64_t *bins, size_t n, int low)
 {
     size_t first = 0, end = n;
-    char tip[80], label[16];
+    struct power power;
+    char tip[80];
 
     while (first < n && bins[first] == 0)
         first++;
@@ -328,7 +369,7 @@ static void draw_powers(struct fp8q_plot *p, const uint64_t *bins, size_t n, int
 
     fp8q_plot_open(p);
     for (size_t i = first; i < end; i++) {
-        snprintf(label, sizeof(label), "2^%d", (int)i + low);
+        const char *label = power_of_two(&power, (int)i + low);
         snprintf(tip, sizeof(tip), "from %s: %llu", label, (unsigned long long)bins[i]);
         draw_bar(p, i - first, (double)bins[i], tip);
         if ((i - first) % ((end - first) / 8 + 1) == 0)
@@ -453,7 +494,7 @@ void fp8q_plot_formats(const struct fp8q_result_compare *c, struct fp8q_text *t)
                           .title = "Signal to noise of the same weights in other formats",
                           .x = {"dB", 0, 0, false, FP8Q_TICKS_PLAIN},
                           .y = {NULL, 0, (double)c->count, false, FP8Q_TICKS_NONE},
-                          .left = 140,
+                          .left = 158,
                           .height = 74 + 20 * (double)c->count};
     char label[64];
     if (!c->there || c->count == 0)

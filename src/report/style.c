@@ -46,7 +46,7 @@ const char *const fp8q_page_style[] = {
     "background:var(--box)}\n"
     ".cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(142px,1fr));gap:10px;margin:18px 0 26px}"
     ".cards>div{background:var(--box);border-radius:10px;padding:11px 14px}.cards dt{color:var(--dim);font-size:.8rem}"
-    ".cards dd{margin:0;font-size:1.3rem;font-weight:650;line-height:1.3;font-variant-numeric:tabular-nums}"
+    ".cards dd{margin:0;font-size:1.3rem;font-weight:600;line-height:1.3;font-variant-numeric:tabular-nums}"
     ".cards dd.small{font-size:.78rem;font-weight:400}\n"
     ".list{display:grid;grid-template-columns:max-content 1fr;gap:4px 18px}.list dt{color:var(--dim)}.list dd{margin:0}"
     "@media(max-width:520px){.list{grid-template-columns:1fr}.list dd{margin-bottom:8px}}\n"
@@ -73,7 +73,7 @@ const char *const fp8q_page_style[] = {
     ".button{font:inherit;font-size:.9rem;color:var(--accent);background:var(--bg);border:1px solid var(--accent);"
     "border-radius:8px;padding:6px 14px;cursor:pointer}\n"
     ".pair{display:grid;gap:0 24px;grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr));align-items:start}"
-    ".pair>*{min-width:0}\n",
+    ".pair>*{min-width:0}.pair>.scroll{margin-top:0;max-height:560px;overflow-y:auto}\n",
 
     /* Plots. */
     ".plots{display:grid;gap:14px;grid-template-columns:repeat(auto-fill,minmax(min(420px,100%),1fr));align-items:start;"
@@ -85,9 +85,11 @@ const char *const fp8q_page_style[] = {
     ".bar.c7{fill:var(--c7)}.line{fill:none;stroke:var(--c0);stroke-width:2}.rule{stroke:var(--soft);stroke-width:2}"
     ".wide{stroke:var(--c0);stroke-width:5;stroke-linecap:round}.limit{stroke:var(--ink);stroke-width:1.5;"
     "stroke-dasharray:4 3}.wide.bad{stroke:var(--bad)}.dot0{fill:var(--bg);stroke:var(--c0);stroke-width:1.5}"
-    ".dot1{fill:var(--c0);stroke:var(--bg);stroke-width:1}.dot1.bad,.point.bad{fill:var(--bad)}.point{fill-opacity:.8}\n"
+    ".dot1{fill:var(--c0);stroke:var(--bg);stroke-width:1}.dot1.bad,.point.bad{fill:var(--bad)}.point{fill-opacity:.8}.dots{fill:none;stroke-width:4;stroke-linecap:round;stroke-opacity:.7}\n"
     ".point.c0{fill:var(--c0)}.point.c1{fill:var(--c1)}.point.c2{fill:var(--c2)}.point.c3{fill:var(--c3)}"
     ".point.c4{fill:var(--c4)}.point.c5{fill:var(--c5)}.point.c6{fill:var(--c6)}.point.c7{fill:var(--c7)}\n"
+    ".dots.c0{stroke:var(--c0)}.dots.c1{stroke:var(--c1)}.dots.c2{stroke:var(--c2)}.dots.c3{stroke:var(--c3)}"
+    ".dots.c4{stroke:var(--c4)}.dots.c5{stroke:var(--c5)}.dots.c6{stroke:var(--c6)}.dots.c7{stroke:var(--c7)}\n"
     ".keys{font-size:.82rem;color:var(--dim);margin:8px 0 0}.key{white-space:nowrap;margin-right:10px}"
     ".key::before{content:\"\";display:inline-block;width:9px;height:9px;border-radius:50%;margin-right:5px;"
     "background:var(--k)}.k0{--k:var(--c0)}.k1{--k:var(--c1)}.k2{--k:var(--c2)}.k3{--k:var(--c3)}.k4{--k:var(--c4)}"
