@@ -165,7 +165,7 @@ static void add_figures(struct fp8q_value_figures *total, const struct fp8q_valu
         return;
 
     total->n_values += f->n_values;
-    for (size_t i = 0; i < FP8Q_VALUE_BINS; i++)
+    for (size_t i = 0; i < FP8Q_CODE_BINS; i++)
         total->by_exponent[i] += f->by_exponent[i];
     total->saturated += f->saturated;
     total->n_compared += f->n_compared;

@@ -12,14 +12,14 @@
 #include "kernel/kernel.h"
 
 enum {
-    FP8Q_VALUE_BINS = 17, /* zero, subnormal, then 2^-6 to 2^8 */
+    FP8Q_CODE_BINS = 17,  /* zero, subnormal, then 2^-6 to 2^8 */
     FP8Q_SCALE_BINS = 64, /* scales by floor(log2) + FP8Q_SCALE_BINS_LOW, clamped at both ends */
     FP8Q_SCALE_BINS_LOW = 48
 };
 
 struct fp8q_value_figures {
     uint64_t n_values; /* 0: no E4M3 weight */
-    uint64_t by_exponent[FP8Q_VALUE_BINS];
+    uint64_t by_exponent[FP8Q_CODE_BINS];
     uint64_t saturated;   /* at +-448, the end of the grid: one in each block at least */
     uint64_t n_compared;  /* with a source of the same name and size */
     uint64_t underflowed; /* of these: zero here, and not zero there */

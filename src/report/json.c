@@ -127,7 +127,7 @@ static void values_json(const struct fp8q_facts *f, struct fp8q_jsonw *w)
     fp8q_jsonw_number(w, "saturated", share(v->saturated, v->n_values));
     fp8q_jsonw_number(w, "underflowed", share(v->underflowed, v->n_compared));
     fp8q_jsonw_open(w, "by_exponent", '[');
-    for (size_t i = 0; i < FP8Q_VALUE_BINS; i++)
+    for (size_t i = 0; i < FP8Q_CODE_BINS; i++)
         fp8q_jsonw_uint(w, NULL, v->by_exponent[i]);
     fp8q_jsonw_close(w, ']');
     fp8q_jsonw_close(w, '}');

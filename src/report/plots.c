@@ -321,18 +321,18 @@ void fp8q_plot_exponents(const struct fp8q_facts *f, struct fp8q_text *t)
     struct fp8q_plot p = {
         .t = t,
         .title = "FP8 values by magnitude: how much of the grid is used",
-        .x = {"magnitude as stored, before its scale", 0, FP8Q_VALUE_BINS, false, FP8Q_TICKS_NONE},
+        .x = {"magnitude as stored, before its scale", 0, FP8Q_CODE_BINS, false, FP8Q_TICKS_NONE},
         .y = {"share of values, %", 0, 0, false, FP8Q_TICKS_PLAIN}};
     struct power power;
     char tip[80], label[40];
     if (v->n_values == 0)
         return;
 
-    for (size_t i = 0; i < FP8Q_VALUE_BINS; i++)
+    for (size_t i = 0; i < FP8Q_CODE_BINS; i++)
         raise_axis(&p.y, 100 * (double)v->by_exponent[i] / (double)v->n_values);
 
     fp8q_plot_open(&p);
-    for (size_t i = 0; i < FP8Q_VALUE_BINS; i++) {
+    for (size_t i = 0; i < FP8Q_CODE_BINS; i++) {
         double percent = 100 * (double)v->by_exponent[i] / (double)v->n_values;
         if (i < 2)
             snprintf(label, sizeof(label), "%s", i ? "sub" : "0");
