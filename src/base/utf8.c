@@ -4,6 +4,8 @@
  */
 #include "base/utf8.h"
 
+#include <string.h>
+
 /* Bytes of the character that begins with @lead; 0 if none does.  */
 static size_t sequence_length(unsigned char lead)
 {
@@ -59,4 +61,15 @@ size_t fp8q_utf8_encode(char dst[4], uint32_t cp)
     }
     dst[0] = (char)(0xF00U >> n | cp); /* 0xC0, 0xE0, 0xF0 in the low byte for 2, 3, 4 */
     return n;
+}
+
+bool fp8q_utf8_is_valid(const char *text)
+{
+    for (size_t left = strlen(text), n; left; text += n, left -= n) {
+        uint32_t ignored;
+        n = fp8q_utf8_decode(text, left, &ignored);
+        if (n == 0)
+            return false;
+    }
+    return true;
 }

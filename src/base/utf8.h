@@ -5,6 +5,7 @@
 #ifndef FP8Q_UTF8_H
 #define FP8Q_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,5 +15,7 @@
 size_t fp8q_utf8_decode(const char *text, size_t len, uint32_t *cp_out);
 /* Writes one scalar value as 1..4 bytes and returns their number.  */
 size_t fp8q_utf8_encode(char dst[4], uint32_t cp);
+/* Whether all of a text is UTF-8.  */
+bool fp8q_utf8_is_valid(const char *text);
 
 #endif

@@ -29,7 +29,7 @@
 struct job {
     const struct fp8q_plan *plan;
     const struct fp8q_convert_options *o;
-    struct fp8q_copies copies;
+    struct fp8q_side_files copies;
     struct fp8q_guard_list reads;
     struct fp8q_listing files;
     struct fp8q_text state;
@@ -122,7 +122,7 @@ static int job_fill(struct job *j, struct fp8q_warnings *warnings, struct fp8q_e
 {
     uint64_t size;
 
-    FP8Q_TRY(fp8q_copies_list(j->plan->ckpt, &j->copies, warnings, err));
+    FP8Q_TRY(fp8q_side_files_list(j->plan->ckpt, &j->copies, warnings, err));
     FP8Q_TRY(list_reads(j, err));
     FP8Q_TRY(list_files(j, err));
 
@@ -146,7 +146,7 @@ static int job_fill(struct job *j, struct fp8q_warnings *warnings, struct fp8q_e
 
 static void job_close(struct job *j)
 {
-    fp8q_copies_reset(&j->copies);
+    fp8q_side_files_reset(&j->copies);
     fp8q_guard_reset(&j->reads);
     fp8q_listing_reset(&j->files);
     fp8q_text_reset(&j->state);

@@ -42,9 +42,9 @@ void fp8q_destination_reset(struct fp8q_destination *names);
 /* What may stand at the names, for one conversion.  */
 struct fp8q_destination_rules {
     const struct fp8q_ckpt *ckpt;
-    const struct fp8q_guard_list *reads; /* everything that the conversion reads */
-    const struct fp8q_copies *copies;    /* side files that it will copy */
-    const struct fp8q_listing *files;    /* all files of the new output */
+    const struct fp8q_guard_list *reads;  /* everything that the conversion reads */
+    const struct fp8q_side_files *copies; /* side files that it will copy */
+    const struct fp8q_listing *files;     /* all files of the new output */
     bool overwrite;
 };
 

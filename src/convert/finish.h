@@ -11,8 +11,8 @@
 
 struct fp8q_finish_options {
     const struct fp8q_request *request;
-    const char *rounding;             /* JSON for the manifest: how values were rounded */
-    const struct fp8q_copies *copies; /* made already, with their checksums */
+    const char *rounding;                 /* JSON for the manifest: how values were rounded */
+    const struct fp8q_side_files *copies; /* made already, with their checksums */
     const char *out_dir, *record_dir;
 };
 

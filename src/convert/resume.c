@@ -209,7 +209,7 @@ int fp8q_parts_check(const struct fp8q_plan *plan, const struct fp8q_outdir *out
 
 struct comparison {
     const struct fp8q_plan *plan;
-    const struct fp8q_copies *copies;
+    const struct fp8q_side_files *copies;
     const struct fp8q_watch *watch;
     const char *destination;
     struct fp8q_ckpt *done;
@@ -349,7 +349,7 @@ static bool is_no_output(const struct fp8q_error *why)
 }
 
 int fp8q_complete(const struct fp8q_plan *plan, const struct fp8q_request *request,
-                  const struct fp8q_copies *copies, const char *destination,
+                  const struct fp8q_side_files *copies, const char *destination,
                   const struct fp8q_watch *watch, bool *complete_out, char **changed_out,
                   struct fp8q_error *err)
 {

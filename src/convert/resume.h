@@ -37,7 +37,7 @@ int fp8q_parts_check(const struct fp8q_plan *plan, const struct fp8q_outdir *out
  * checksums neither the source nor DST have changed since.  If only that last is not so,
  * *@changed_out names what has changed (free it; else NULL).  Reads all tensors of both.  */
 int fp8q_complete(const struct fp8q_plan *plan, const struct fp8q_request *request,
-                  const struct fp8q_copies *copies, const char *destination,
+                  const struct fp8q_side_files *copies, const char *destination,
                   const struct fp8q_watch *watch, bool *complete_out, char **changed_out,
                   struct fp8q_error *err);
 

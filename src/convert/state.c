@@ -26,7 +26,7 @@ static void write_file(struct fp8q_jsonw *w, const char *name, const struct stat
 }
 
 static void write_source(struct fp8q_jsonw *w, const struct fp8q_ckpt *ckpt,
-                         const struct fp8q_copies *copies, bool one_run)
+                         const struct fp8q_side_files *copies, bool one_run)
 {
     fp8q_jsonw_uint(w, "config_crc32", fp8q_crc32(0, ckpt->config_text, ckpt->config_len));
     fp8q_jsonw_uint(w, "index_crc32", fp8q_crc32(0, ckpt->index_text, ckpt->index_len));
@@ -73,7 +73,7 @@ static int calibration_crc(const struct fp8q_request *request, uint32_t *crc_out
 }
 
 int fp8q_state_text(const struct fp8q_plan *plan, const struct fp8q_request *request,
-                    uint64_t n_parts, const struct fp8q_copies *copies,
+                    uint64_t n_parts, const struct fp8q_side_files *copies,
                     const struct fp8q_listing *files, struct fp8q_text *out, struct fp8q_error *err)
 {
     struct fp8q_jsonw w = {.indent = 1};

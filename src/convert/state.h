@@ -13,7 +13,7 @@
  * calibration, config.json and index of the source, each of its shards and side files (name, size,
  * times, header CRC), the plan; and @files, which are all that fp8q may remove from DST.partial.  */
 int fp8q_state_text(const struct fp8q_plan *plan, const struct fp8q_request *request,
-                    uint64_t n_parts, const struct fp8q_copies *copies,
+                    uint64_t n_parts, const struct fp8q_side_files *copies,
                     const struct fp8q_listing *files, struct fp8q_text *out,
                     struct fp8q_error *err);
 

@@ -27,17 +27,6 @@ void fp8q_lock_file_reset(struct fp8q_lock_file *lock)
 
 /* ---- before ---------------------------------------------------------------------------------- */
 
-static bool is_utf8(const char *text)
-{
-    for (size_t left = strlen(text), n; left; text += n, left -= n) {
-        uint32_t ignored;
-        n = fp8q_utf8_decode(text, left, &ignored);
-        if (n == 0)
-            return false;
-    }
-    return true;
-}
-
 static int keep_copy(struct fp8q_lock_file *lock, const char *copy, struct fp8q_error *err)
 {
     struct fp8q_copied copied;
@@ -62,7 +51,7 @@ static int open_file(const char *path, const char *copy, struct fp8q_lock_file *
     FP8Q_TRY(fp8q_output_file(path, &lock->path, err));
 
     /* A path that JSON cannot say could not be read again by the run that takes the lock back.  */
-    if (lock->path && !is_utf8(lock->path))
+    if (lock->path && !fp8q_utf8_is_valid(lock->path))
         fp8q_lock_file_reset(lock);
     return lock->path ? keep_copy(lock, copy, err) : FP8Q_OK;
 }
