@@ -23,7 +23,8 @@ tokenizer    base format
 model        base format kernel checkpoint select
 plan         base format kernel checkpoint select engines
 calibration  base format kernel checkpoint select model plan
-convert      base format kernel checkpoint select plan calibration
+destination  base format kernel checkpoint select plan
+convert      base format kernel checkpoint select plan calibration destination
 verify       base format kernel checkpoint select engines plan calibration
 measure      base format kernel checkpoint select model plan calibration
 gate         base format checkpoint

@@ -18,10 +18,10 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "calibration/rounding.h"
-#include "convert/commit.h"
-#include "convert/outdir.h"
+#include "destination/commit.h"
+#include "destination/outdir.h"
 #include "convert/resume.h"
-#include "convert/state.h"
+#include "destination/state.h"
 #include "format/names.h"
 
 /* ---- the job --------------------------------------------------------------------------------- */

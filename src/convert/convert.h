@@ -5,7 +5,7 @@
 #ifndef FP8Q_CONVERT_H
 #define FP8Q_CONVERT_H
 
-#include "convert/destination.h"
+#include "destination/destination.h"
 #include "convert/finish.h"
 #include "plan/lock_file.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/watch.h"
 #include "convert/copies.h"
-#include "convert/workdir.h"
+#include "destination/workdir.h"
 #include "plan/plan.h"
 #include "plan/request.h"
 

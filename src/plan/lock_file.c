@@ -4,7 +4,7 @@
  *
  * The file may lie anywhere, on another file system too, so it cannot get its name in one step with
  * the output.  It comes first, and commit.json says what is to be put back if the output does not
- * follow (convert/commit.c has the table).
+ * follow (destination/commit.c has the table).
  */
 #include "plan/lock_file.h"
 

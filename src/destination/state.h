@@ -5,8 +5,8 @@
 #ifndef FP8Q_STATE_H
 #define FP8Q_STATE_H
 
-#include "convert/copies.h"
-#include "convert/listing.h"
+#include "plan/side_files.h"
+#include "destination/listing.h"
 #include "plan/request.h"
 
 /* JSON of everything that must be the same for a conversion to go on: tool version, request, the

@@ -2,7 +2,7 @@
  *
  * state.c - writes and compares states.
  */
-#include "convert/state.h"
+#include "destination/state.h"
 
 #include <string.h>
 

@@ -7,8 +7,8 @@
 
 #include "base/guard.h"
 #include "checkpoint/checkpoint.h"
-#include "convert/copies.h"
-#include "convert/listing.h"
+#include "plan/side_files.h"
+#include "destination/listing.h"
 
 enum { FP8Q_N_COMPANIONS = 2 };
 

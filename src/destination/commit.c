@@ -34,7 +34,7 @@
  * P and DST are told apart by the checksum where both are there, by the weights in P for a file.
  * What is removed goes by the lists of files, so a file that somebody else put there stays.
  */
-#include "convert/commit.h"
+#include "destination/commit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "base/path.h"
-#include "convert/destination_check.h"
+#include "destination/check.h"
 
 static int is_there(const char *path, bool *there_out, struct fp8q_error *err)
 {

@@ -6,7 +6,7 @@
  * directories are removed by rmdir(), which fails while anything is in them.  So a file that
  * somebody puts there at the last moment survives, too.
  */
-#include "convert/listing.h"
+#include "destination/listing.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * destination_check.c - every question about the names that can be asked before the work.
+ * check.c - every question about the names that can be asked before the work.
  */
-#include "convert/destination_check.h"
+#include "destination/check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "base/dir.h"
 #include "base/mem.h"
 #include "base/path.h"
-#include "convert/owned.h"
+#include "destination/owned.h"
 
 /* ---- against the source ---------------------------------------------------------------------- */
 

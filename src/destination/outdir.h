@@ -5,7 +5,7 @@
 #ifndef FP8Q_OUTDIR_H
 #define FP8Q_OUTDIR_H
 
-#include "convert/workdir.h"
+#include "destination/workdir.h"
 
 enum fp8q_outdir_use {
     FP8Q_OUTDIR_FRESH,  /* what a killed run left is removed, parts excepted */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * destination_check.h - whether a conversion may write there.
+ * check.h - whether a conversion may write there.
  */
 #ifndef FP8Q_DESTINATION_CHECK_H
 #define FP8Q_DESTINATION_CHECK_H
 
-#include "convert/destination.h"
+#include "destination/destination.h"
 
 /* FP8Q_E_ARG "dst-path" if a name of DST or of a file below it is too long for the system.  */
 int fp8q_destination_check_lengths(const struct fp8q_destination *names,

@@ -10,7 +10,7 @@
 #ifndef FP8Q_WORKDIR_H
 #define FP8Q_WORKDIR_H
 
-#include "convert/destination.h"
+#include "destination/destination.h"
 
 struct fp8q_outdir {
     struct fp8q_destination names;

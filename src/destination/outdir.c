@@ -7,16 +7,16 @@
  * only now nobody else of ours can change it.  A commit that was killed is ended or undone
  * (commit.c).  Then the state decides: it is written, or it is the same, or the run is refused.
  */
-#include "convert/outdir.h"
+#include "destination/outdir.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/dir.h"
 #include "base/path.h"
-#include "convert/commit.h"
-#include "convert/state.h"
-#include "convert/destination_check.h"
+#include "destination/commit.h"
+#include "destination/state.h"
+#include "destination/check.h"
 
 /* What an earlier run left beside DST.  */
 struct leftover {

@@ -2,7 +2,7 @@
  *
  * destination.c - the names that a conversion writes.
  */
-#include "convert/destination.h"
+#include "destination/destination.h"
 
 #include <stdlib.h>
 #include <string.h>

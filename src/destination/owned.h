@@ -5,7 +5,7 @@
 #ifndef FP8Q_OWNED_H
 #define FP8Q_OWNED_H
 
-#include "convert/destination.h"
+#include "destination/destination.h"
 
 /* Lists the files of the output in directory @dir.  It is one if its manifest is whole and agrees
  * with the headers of the shards, the index, config.json and the side files; or, for what

@@ -2,7 +2,7 @@
  *
  * owned.c - a manifest names every file of an output, and has a checksum of each.
  */
-#include "convert/owned.h"
+#include "destination/owned.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #ifndef FP8Q_COMMIT_H
 #define FP8Q_COMMIT_H
 
-#include "convert/workdir.h"
+#include "destination/workdir.h"
 #include "plan/lock_file.h"
 
 /* Checks that DST.partial holds all files of the output and nothing else, flushes, and gives the

@@ -2,7 +2,7 @@
  *
  * workdir.c - the files beside DST.partial.
  */
-#include "convert/workdir.h"
+#include "destination/workdir.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/io.h"
 #include "base/path.h"
-#include "convert/state.h"
+#include "destination/state.h"
 
 #define LOCK_NAME "lock"
 #define MOST_BYTES ((uint64_t)1 << 30) /* of a file there */
