@@ -5,7 +5,7 @@
 #
 # Prints one line a bar: the ratio, its limit, and pass or FAIL; ends with status 1 if one failed.
 # Needs 14 GB of memory in TMPFS_DIR (/dev/shm), 16 GB in DISK_DIR (.), two cores and python3, and a
-# machine that does nothing else.  The peers have a script of their own, bench_peers.sh.
+# machine that does nothing else.  The peers have a script of their own, peers.sh.
 set -eu
 fp8q=$(readlink -f "$1") make_checkpoint=$(readlink -f "$2")
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,7 +17,7 @@ rounds=${ROUNDS:-5}
 failed=0
 
 measure() {
-    python3 "$bench/measure.py" --rounds "$rounds" "$@" >"$tmpfs/results"
+    python3 "$here/measure.py" --rounds "$rounds" "$@" >"$tmpfs/results"
     [ -z "${LOG:-}" ] || cat "$tmpfs/results" >>"$LOG"
 }
 
@@ -82,10 +82,10 @@ rm -f 1mb.safetensors
 cd "$disk"
 sync
 measure --warm vl quantize "$q vl q" "rm -rf q; sync" \
-    cp "cp -r vl c && python3 $bench/fsync_files.py c" "rm -rf c; sync"
+    cp "cp -r vl c && python3 $here/fsync_files.py c" "rm -rf c; sync"
 ratio "1  disk, 2 shards: quantize / cp -r and fsync" quantize cp 0.75
 rm -rf vl
 measure --warm one.safetensors quantize "$q one.safetensors o.safetensors" "rm -f o.*; sync" \
-    cp "cp one.safetensors c && python3 $bench/fsync_files.py c" "rm -f c; sync"
+    cp "cp one.safetensors c && python3 $here/fsync_files.py c" "rm -f c; sync"
 ratio "1  disk, one file: quantize / cp and fsync" quantize cp 0.75
 exit $failed

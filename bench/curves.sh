@@ -18,18 +18,18 @@ for r in map(json.loads, open(sys.argv[1])):
 
 for mb in 250 500 1000 2000 4000; do
     "$make_checkpoint" size=$mb in.safetensors
-    python3 "$bench/measure.py" fp8q "$q in.safetensors o.safetensors" "rm -f o.*" \
+    python3 "$here/measure.py" fp8q "$q in.safetensors o.safetensors" "rm -f o.*" \
         cp "cp in.safetensors c" "rm -f c" >results
     points results "$(awk "BEGIN { print $(stat -c %s in.safetensors) / 1e9 }")"
     rm -f in.safetensors
 done | sort -s -k1,1r >"$out/time-size.tsv"
 "$make_checkpoint" vl-2gb vl
 for threads in 1 2 3 4; do
-    python3 "$bench/measure.py" fp8q "$q --threads $threads vl q" "rm -rf q" \
+    python3 "$here/measure.py" fp8q "$q --threads $threads vl q" "rm -rf q" \
         "cp -r" "cp -r vl c" "rm -rf c" >results
     points results $threads
 done | sort -s -k1,1r >"$out/time-threads.tsv"
-python3 "$bench/plot.py" "quantize and cp on tmpfs, one file" "size of the source, GB" "seconds" \
+python3 "$here/plot.py" "quantize and cp on tmpfs, one file" "size of the source, GB" "seconds" \
     <"$out/time-size.tsv" >"$out/time-size.svg"
-python3 "$bench/plot.py" "2.2 GB in two shards on tmpfs, $(nproc) cores" "threads" "seconds" \
+python3 "$here/plot.py" "2.2 GB in two shards on tmpfs, $(nproc) cores" "threads" "seconds" \
     <"$out/time-threads.tsv" >"$out/time-threads.svg"

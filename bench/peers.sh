@@ -35,13 +35,13 @@ export HF_HUB_OFFLINE=1 # nothing is to be fetched
 convert="$ctq/bin/convert_to_quant -i one.safetensors -o p.safetensors --simple --device cpu \
 --scaling_mode block --block_size 128 --exclude-layers 'visual|embed_tokens'"
 # The same modules in high precision for all: vision tower, projector and embeddings.
-python3 "$bench/measure.py" --rounds "${ROUNDS:-3}" \
+python3 "$here/measure.py" --rounds "${ROUNDS:-3}" \
     "fp8q, 2 shards" "$fp8q quantize -q vl q" "rm -rf q" \
     "cp -r, 2 shards" "cp -r vl c" "rm -rf c" \
     "model_free_ptq, 2 shards, 1 worker (its default)" \
-    "$llmc/bin/python $bench/peer_llmcompressor.py vl l 1" "rm -rf l" \
+    "$llmc/bin/python $here/peer_llmcompressor.py vl l 1" "rm -rf l" \
     "model_free_ptq, 2 shards, 2 workers" \
-    "$llmc/bin/python $bench/peer_llmcompressor.py vl l 2" "rm -rf l" \
+    "$llmc/bin/python $here/peer_llmcompressor.py vl l 2" "rm -rf l" \
     "fp8q, one file" "$fp8q quantize -q one.safetensors o.safetensors" "rm -f o.*" \
     "cp, one file" "cp one.safetensors c" "rm -f c" \
     "convert-to-quant, one file" "$convert" "rm -f p.safetensors" \

@@ -11,7 +11,7 @@
 #     fuzz       each fuzz target a fixed number of times from a fixed seed (free-running: tools/fuzz.sh SECONDS)
 #     cluster    the recipes of examples/cluster, on a real Slurm (as root; not among the default parts)
 #     tidy       clang-tidy on all of src/, with the checks of .clang-tidy
-#     style      clang-format, no untracked files
+#     style      clang-format, no variable of bench or tools that nothing sets, no untracked files
 set -eu
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- dev O0 release clang tsan scalar fuzz tidy style
@@ -91,6 +91,7 @@ for part in "$@"; do
     style)
         find src include tests bench examples -name '*.[ch]' -print0 |
             xargs -0 clang-format-14 --dry-run --Werror
+        git ls-files 'bench/*.sh' 'tools/*.sh' | xargs shellcheck --include=SC2154
         if [ -n "$(git status --porcelain 2>/dev/null)" ]; then
             git status --short
             echo "the build or the tests left files behind"

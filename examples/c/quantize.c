@@ -3,7 +3,7 @@
  * quantize.c - the library in one program: walks the plan of a checkpoint, carries it out, proves
  * the result, and quantizes one matrix that is in memory anyway.
  *
- *     cc quantize.c $(pkg-config --cflags --libs fp8q) -o quantize && ./quantize SRC DST
+ *     cc quantize.c $(pkg-config --cflags --libs fp8q) -lm -o quantize && ./quantize SRC DST
  */
 #include <fp8q.h>
 
