@@ -26,7 +26,8 @@ const struct fp8q_engine_row fp8q_engines[FP8Q_N_ENGINES] = {
 };
 
 const struct fp8q_cutting_row fp8q_cutting = {
-    .by_columns = "o_proj down_proj out_proj wo w2 fc2 c_proj dense",
+    .by_columns = "o_proj down_proj out_proj wo w2 fc2 c_proj dense dense_4h_to_h output_linear "
+                  "attn_out ff_out fc_out to_out wo_b wo_ud",
     .whole = "q_a_proj kv_a_proj_with_mqa",
     .repeated = "k_proj v_proj",
 };

@@ -23,7 +23,7 @@
     "linear_attn.in_proj_qkvz linear_attn.(in_proj_qkv in_proj_z) linear_attn.out_proj "
 /* With the few rows of b_proj beside them, q, k and v are no blocks for engines; alone they are the
  * query of latent attention.  */
-#define KIMI_DELTA "self_attn.(q_proj k_proj v_proj b_proj f_a_proj g_a_proj g_proj) "
+#define KIMI_DELTA "self_attn.(q_proj k_proj v_proj b_proj f_a_proj g_a_proj) "
 
 /* ---- what follows it ------------------------------------------------------------------------- */
 
@@ -83,7 +83,8 @@ const struct fp8q_language_model fp8q_language_models[] = {
      .model_types = "olmo olmo2 olmo3 granite granite_swa cohere cohere2 seed_oss exaone4 ernie4_5 "
                     "helium stablelm hunyuan_v1_dense hunyuan_vl_text mimo minicpm internlm3 "
                     "diffllama hyperclovax iquestcoder paddleocr_vl_text granite_docling_text "
-                    "flint orion baichuan aquila yi emu3_text_model step1 telechat2",
+                    "flint orion aquila yi emu3_text_model step1 nemotron-nas deci "
+                    "chameleon",
      .linears = LLAMA},
     {.name = "without gate_proj",
      .model_types = "nemotron apertus apertus1p5_text arcee jais2",
@@ -104,6 +105,7 @@ const struct fp8q_language_model fp8q_language_models[] = {
     {.name = "NanoChat, Cosmos 3 Edge",
      .model_types = "nanochat cosmos3_edge_text",
      .linears = ATTENTION FC UP_DOWN "self_attn.(to_q to_k to_v) self_attn.to_out "},
+    {.name = "Baichuan", .model_types = "baichuan", .linears = LLAMA "self_attn.W_pack "},
     {.name = "StarCoder2",
      .model_types = "starcoder2",
      .linears = ATTENTION "mlp.c_fc mlp.c_proj "},
@@ -266,8 +268,8 @@ const struct fp8q_language_model fp8q_language_models[] = {
      .model_types = "longcat_flash longcat",
      .linears = LONGCAT("0") LONGCAT("1") MOE,
      .note = "kv_a_proj_with_mqa has 576 rows: it and q_a_proj are left unquantized"},
-    {.name = "Kimi Linear",
-     .model_types = "kimi_linear",
+    {.name = "Kimi Linear, Kimi-K3",
+     .model_types = "kimi_linear kimi_k3 kimi_k3_text",
      .linears = LATENT_PARTS KIMI_DELTA MLP MOE SHARED_EXPERTS W123_MOE SPARSE_SHARED_EXPERTS,
      .experts = FP8Q_EXPERTS_KEEP,
      .note = "of delta attention only the output projection is quantized"},

@@ -69,7 +69,8 @@ unsigned fp8q_parts(const struct fp8q_parts_config *c, const char *name, uint64_
                     uint64_t sizes_out[3])
 {
     static const char *const halves[] = {"gate_up_proj", "input_linear", "ff_proj", NULL};
-    static const char *const qkv[] = {"qkv_proj", "wqkv", "query_key_value", "att_proj", NULL};
+    static const char *const qkv[] = {"qkv_proj", "wqkv",   "query_key_value",
+                                      "att_proj", "W_pack", NULL};
     if (last_component_in(name, halves)) {
         sizes_out[0] = sizes_out[1] = n_rows / 2;
         return n_rows % 2 == 0 ? 2 : 0;

@@ -133,8 +133,9 @@ const struct fp8q_wrapper fp8q_wrappers[] = {
      .vision = QWEN_VISION,
      .projector = "visual.merger"},
     {.name = "Kimi-VL, Kimi-K2.5, DeepSeek-VL2, DeepSeek-OCR",
-     .model_types = "kimi_vl kimi_k25 deepseek_vl_v2 deepseek_vl deepseek_vl_hybrid deepseek_ocr "
-                    "deepseek_ocr2 DeepseekOCR unlimited_ocr",
+     .model_types =
+         "kimi_vl kimi_k25 kimi_k3 deepseek_vl_v2 deepseek_vl deepseek_vl_hybrid deepseek_ocr "
+         "deepseek_ocr2 DeepseekOCR unlimited_ocr",
      .decoders = VLM_DECODERS " language.model",
      .language = "deepseek_v3",
      .vision = "vision_tower vision vision_model sam_model qwen2_model high_res_vision_model",
@@ -199,7 +200,7 @@ const struct fp8q_wrapper fp8q_wrappers[] = {
     {.name = "further vision-language models",
      .model_types = "apertus1p5 aria exaone4_5 got_ocr2 pp_chart2table granite4_vision "
                     "hyperclovax_vision_v2 janus inkling_mm_model muse_glimmer muse_spark "
-                    "fast_vlm perception_lm isaac kanana_v bailingmm",
+                    "emu3 fast_vlm perception_lm isaac kanana_v bailingmm",
      .decoders = LLM_DECODERS,
      .language = "llama",
      .vision = TOWERS,

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "plan/plan.h"
+#include "select/parts.h"
 #include "select/role.h"
 
 /* ---- patterns -------------------------------------------------------------------------------- */
@@ -291,6 +292,50 @@ static void a_model_type_is_in_one_row(void **state)
     }
 }
 
+/* ---- parts of fused weights ------------------------------------------------------------------ */
+
+static void parts_follow_the_config(void **state)
+{
+    static const struct {
+        const char *config, *weight;
+        uint64_t rows;
+        unsigned n_parts;
+        bool aligned;
+    } cases[] = {
+        {"{\"hidden_size\": 512, \"num_attention_heads\": 4, \"num_key_value_heads\": 2}",
+         "model.layers.0.self_attn.qkv_proj.weight", 1024, 3, true},
+        {"{\"hidden_size\": 512, \"num_attention_heads\": 4, \"num_key_value_heads\": 2}",
+         "model.layers.0.attention.query_key_value.weight", 1024, 3, true},
+        {"{\"hidden_size\": 512, \"num_attention_heads\": 4, \"num_key_value_heads\": 2}",
+         "model.layers.0.attention.query_key_value.weight", 1152, 0, false},
+        {"{\"hidden_size\": 512, \"num_attention_heads\": 4, \"multi_query_group_num\": 1, "
+         "\"kv_channels\": 128}",
+         "transformer.encoder.layers.0.self_attention.query_key_value.weight", 768, 3, true},
+        {"{\"hidden_size\": 512, \"num_attention_heads\": 8, \"num_key_value_heads\": 1}",
+         "model.transformer.blocks.0.self_attn.att_proj.weight", 640, 3, false},
+        {"{\"hidden_size\": 512, \"num_attention_heads\": 4}",
+         "model.layers.0.self_attn.W_pack.weight", 1536, 3, true},
+        {"{}", "model.transformer.blocks.0.mlp.ff_proj.weight", 512, 2, true},
+        {"{}", "model.transformer.blocks.0.mlp.ff_proj.weight", 384, 2, false},
+        {"{}", "model.layers.0.shared_mlp.input_linear.weight", 2048, 2, true},
+        {"{}", "model.layers.0.shared_mlp.output_linear.weight", 384, 1, true},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct fp8q_json *json;
+        struct fp8q_error err = {0};
+        uint64_t sizes[3];
+        assert_ok(fp8q_json_parse(cases[i].config, strlen(cases[i].config), 0, "test", &json, &err),
+                  &err);
+        struct fp8q_parts_config c = fp8q_parts_config_of(json);
+        if (fp8q_parts(&c, cases[i].weight, cases[i].rows, sizes) != cases[i].n_parts ||
+            fp8q_parts_aligned(&c, cases[i].weight, cases[i].rows) != cases[i].aligned)
+            fail_msg("%s of %s", cases[i].weight, cases[i].config);
+        fp8q_json_free(json);
+    }
+}
+
 /* ---- expected actions ------------------------------------------------------------------------ */
 
 struct expectation {
@@ -365,6 +410,7 @@ int main(void)
         cmocka_unit_test(unknown_types_take_known_roots_only),
         cmocka_unit_test(published_names_are_taken_or_left),
         cmocka_unit_test(a_model_type_is_in_one_row),
+        cmocka_unit_test(parts_follow_the_config),
         cmocka_unit_test(every_action_is_the_expected_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
