@@ -15,13 +15,13 @@
 
 struct args {
     struct fp8q_drift_limits limits;
-    const char *model;
+    const char *model, *statics;
     unsigned scale_fmt; /* index of its words: enum fp8q_scale_fmt */
 };
 
 struct state {
     struct fp8q_calib old_calib, new_calib;
-    struct fp8q_ckpt *ckpt;
+    struct fp8q_ckpt *ckpt, *statics;
     struct fp8q_drift drift;
 };
 
@@ -31,6 +31,8 @@ static void print_site(struct cli *cli, const struct fp8q_drift_site *s)
               s->hist, s->channels);
     if (!isnan(s->codes_changed))
         cli_print(cli, " %8.2f %%", 100 * s->codes_changed);
+    if (!isnan(s->clipped))
+        cli_print(cli, "  clipped %.4f %%, unused %.2f", 100 * s->clipped, s->unused);
     cli_print(cli, "%s\n", s->moved ? "  moved" : "");
 }
 
@@ -93,8 +95,12 @@ static int run(struct cli *cli, const char *const *paths, const struct args *arg
         FP8Q_TRY(fp8q_calib_matches(&s->old_calib, fingerprint, err));
     }
 
+    if (args->statics)
+        FP8Q_TRY(fp8q_ckpt_open(args->statics, &s->statics, &cli->warnings, err));
+
     const struct fp8q_drift_options options = {.limits = args->limits,
                                                .ckpt = s->ckpt,
+                                               .statics = s->statics,
                                                .fmt = (enum fp8q_scale_fmt)args->scale_fmt,
                                                .kernel = cli->kernel,
                                                .n_threads = (unsigned)cli->threads,
@@ -131,6 +137,8 @@ int cmd_drift(struct cli *cli)
     const struct cli_option options[] = {
         {"model", 0, CLI_TEXT, &args.model, "SRC",
          "the weights: also the share of FP8 values that GPTQ\nwould change"},
+        {"static", 0, CLI_TEXT, &args.statics, "DST",
+         "its static input scales: what of NEW they clip, and leave unused"},
         {"scale-fmt", 0, CLI_WORD, &scale_fmt, "FMT", "scales for --model: f32 (default) or ue8m0"},
         {"max-rms", 0, CLI_NUMBER, &args.limits.rms, "X",
          "limit of |log2| of a site's RMS ratio (1)"},
@@ -142,6 +150,10 @@ int cmd_drift(struct cli *cli)
          "limit of the mean shift of tile amax, in powers of 2 (0.5)"},
         {"max-channels", 0, CLI_NUMBER, &args.limits.channels, "X",
          "limit of the mean |log2| of the channels' RMS ratio (0.5)"},
+        {"max-clipped", 0, CLI_SHARE, &args.limits.clipped, "X",
+         "limit of the share that a static scale clips (0.001)"},
+        {"max-unused", 0, CLI_NUMBER, &args.limits.unused, "X",
+         "limit of the unused range of a static scale, in powers of 2 (4)"},
         {"max-mix", 0, CLI_SHARE, &args.limits.mix, "X",
          "limit of the change of a modality's share (0.2)"},
         {"max-sites", 0, CLI_SHARE, &args.limits.sites, "X", "share of sites that may move (0.05)"},
@@ -150,8 +162,11 @@ int cmd_drift(struct cli *cli)
     struct state s = {.ckpt = NULL};
     int code;
 
-    /* Without weights there is nothing to scale.  */
-    const struct cli_rule rules[] = {{"scale-fmt", CLI_NEEDS, "model"}, {.option = NULL}};
+    /* Without weights there is nothing to scale, and without scales nothing to clip.  */
+    const struct cli_rule rules[] = {{"scale-fmt", CLI_NEEDS, "model"},
+                                     {"max-clipped", CLI_NEEDS, "static"},
+                                     {"max-unused", CLI_NEEDS, "static"},
+                                     {.option = NULL}};
     const struct cli_syntax syntax = {
         .usage = usage, .options = options, .rules = rules, .min = 2, .max = 2};
     if (!cli_parse(cli, &syntax, paths, &code))
@@ -163,5 +178,6 @@ int cmd_drift(struct cli *cli)
     fp8q_calib_close(&s.old_calib);
     fp8q_calib_close(&s.new_calib);
     fp8q_ckpt_close(s.ckpt);
+    fp8q_ckpt_close(s.statics);
     return cli_end(cli, status);
 }

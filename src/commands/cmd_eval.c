@@ -165,6 +165,33 @@ static void print_modalities(struct cli *cli, const struct fp8q_eval *e)
     }
 }
 
+static int by_clipped(const void *a, const void *b)
+{
+    double x = ((const struct fp8q_eval_static *)a)->clipped;
+    double y = ((const struct fp8q_eval_static *)b)->clipped;
+    return (x < y) - (x > y);
+}
+
+/* Linears whose inputs are clipped, the worst first.  */
+static void print_statics(struct cli *cli, const struct fp8q_eval *e)
+{
+    size_t n = e->n_statics, size = sizeof(*e->statics), show = cli->verbose ? n : 5;
+    struct fp8q_eval_static *order = n ? malloc(n * size) : NULL;
+    if (!order)
+        return;
+
+    memcpy(order, e->statics, n * size);
+    qsort(order, n, size, by_clipped);
+    cli_print(cli,
+              "static inputs of %zu linears: at most %.4f %% of a linear's are clipped, at most "
+              "%.2f powers of two of a range unused\n",
+              n, 100 * e->clipped, e->unused);
+    for (size_t i = 0; i < n && i < show && (order[i].clipped > 0 || cli->verbose); i++)
+        cli_print(cli, "  %-44s clipped %.4f %%, unused %.2f\n", order[i].name.text,
+                  100 * order[i].clipped, order[i].unused);
+    free(order);
+}
+
 static void print_result(struct cli *cli, const struct args *args, const struct state *s)
 {
     const struct fp8q_eval *e = &s->eval;
@@ -199,6 +226,7 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
                   "offline tool\n",
                   100 * e->rows[FP8Q_EVAL_ACTIVATIONS].kld / f->kld);
 
+    print_statics(cli, e);
     print_modalities(cli, e);
     print_worst(cli, e);
 

@@ -217,6 +217,8 @@ static int read_eval(struct fp8q_evidence_eval *f, const struct fp8q_json *root,
     if (!fp8q_json_uint(fp8q_json_get(root, "tokens"), &f->tokens) || f->tokens == 0)
         return bad_member(what, "tokens", "a positive integer", err);
 
+    FP8Q_TRY(read_number(root, "static.clipped", false, share, what, &f->clipped, err));
+    FP8Q_TRY(read_number(root, "static.unused", false, nats, what, &f->unused, err));
     FP8Q_TRY(read_row(root, true, what, &f->output, err));
     FP8Q_TRY(read_row(floor, floor != NULL, what, &f->floor, err));
     FP8Q_TRY(read_row(requant, requant != NULL, what, &f->requant, err));

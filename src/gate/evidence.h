@@ -36,6 +36,7 @@ struct fp8q_evidence_row {
 struct fp8q_evidence_eval {
     char acts[16]; /* how activations were treated: "served", "none" (weight-only), ... */
     uint64_t tokens;
+    double clipped, unused; /* the worst linear with a static input scale; NaN: none has one */
     struct fp8q_evidence_row output;
     struct fp8q_evidence_row floor;       /* activations alone (eval --decompose) */
     struct fp8q_evidence_row requant;     /* scales made powers of two (eval --requant-ue8m0) */

@@ -370,11 +370,36 @@ static int check_perplexity(const struct eval_check *c)
                      "t, error by sample");
 }
 
+/* Static input scales that no longer fit their inputs.  Counts over all inputs, so there is no
+ * interval.  */
+static int check_static(const struct eval_check *c, const char *id, const char *what,
+                        double observed, double limit)
+{
+    if (isnan(observed) || isnan(limit))
+        return FP8Q_OK;
+    struct fp8q_gate_check check =
+        fp8q_gate_check_limit(1, observed, observed, observed, c->evidence->eval.tokens, limit);
+    return fp8q_gate_add(c->gate, check, c->err, id, "%s: %.4g, limit %.4g", what, observed, limit);
+}
+
+static int check_statics(const struct eval_check *c)
+{
+    const struct fp8q_evidence_eval *e = &c->evidence->eval;
+    const struct fp8q_policy *p = c->request->policy;
+
+    FP8Q_TRY(check_static(c, "eval.clipped", "share of a linear's inputs that are clipped",
+                          e->clipped, p->clipped_max));
+    return check_static(c, "eval.unused", "powers of two of an input range that are unused",
+                        e->unused, p->unused_max);
+}
+
 static int check_figures(const struct eval_check *c)
 {
     const struct fp8q_policy *p = c->request->policy;
     const struct fp8q_evidence_eval *e = &c->evidence->eval;
     const struct fp8q_evidence_row *row = row_of(c, c->evidence);
+
+    FP8Q_TRY(check_statics(c));
 
     /* Before any limit: an interval of so few tokens would only look like an answer.  */
     if (e->tokens < p->min_tokens) {

@@ -51,6 +51,8 @@ static const struct member members[] = {
     {"eval", "top1_min", KIND_LIMIT, AT(top1_min), 0, 1, NONE},
     {"eval", "top1_drop_vs_baseline", KIND_LIMIT, AT(top1_drop), 0, 1, 0.02},
     {"eval", "delta_ln_ppl_max", KIND_LIMIT, AT(delta_ln_ppl_max), 0, 1e6, NONE},
+    {"eval", "clipped_max", KIND_LIMIT, AT(clipped_max), 0, 1, 0.001},
+    {"eval", "unused_max", KIND_LIMIT, AT(unused_max), 0, 1e6, 4},
     {"eval", "min_tokens", KIND_UINT, AT(min_tokens), 0, 1e15, 2000},
     {"eval", "inputs", KIND_CRC, AT(inputs), 0, 0, 0},
     {"eval", "acts", KIND_TEXT, AT(acts), 0, 0, 0},

@@ -34,6 +34,7 @@ struct fp8q_policy {
     bool requantized; /* judge the row of an engine that makes scales powers of two at load */
     double kld_vs_baseline, kld_vs_floor, kld_max;
     double top1_min, top1_drop, delta_ln_ppl_max;
+    double clipped_max, unused_max; /* of evidence with static input scales */
     uint64_t min_tokens;
     struct fp8q_fingerprint inputs; /* evidence must be on these inputs */
     char *acts; /* evidence must treat activations so; NULL: FP8Q_POLICY_ACTS; "any": anyhow */

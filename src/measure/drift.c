@@ -9,6 +9,8 @@
  *     absmax     log2 of the growth of the largest       new outliers
  *     overlap    top channels that stay on top           other outlier channels
  *     hist       earth mover's distance of the tiles     dynamic scales of another size
+ *     clipped    share beyond the range of a static scale     a checkpoint's own scales, if one
+ *     unused     of that range, in powers of two             is given, against the new file
  *     channels   mean |log2| of the channels' RMS ratio  another profile at the same loudness
  *
  * Evidence is stale once more than a share of the sites has moved, or the mix of modalities has.
@@ -21,6 +23,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "calibration/scales.h"
+#include "checkpoint/weights.h"
 #include "measure/internal.h"
 
 const struct fp8q_drift_limits fp8q_drift_defaults = {
@@ -29,6 +33,8 @@ const struct fp8q_drift_limits fp8q_drift_defaults = {
     .overlap = 0.5,
     .hist = 0.5,
     .channels = 0.5,
+    .clipped = 0.001,
+    .unused = 4.0,
     .mix = 0.2,
     .sites = 0.05,
 };
@@ -193,6 +199,46 @@ static int compare_energy(const struct fp8q_drift_pair *pair, const struct fp8q_
     return FP8Q_OK;
 }
 
+/* The static scale of a site's inputs, by its first linear: those that share an input share it.
+ * *@scale_out is 0 where the checkpoint leaves that linear unquantized.  */
+static int static_scale(const struct fp8q_ckpt *ckpt, const char *site, float *scale_out,
+                        struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    const struct fp8q_tensor *t = fp8q_ckpt_find_joined(ckpt, site, strlen(site), ".input_scale");
+
+    *scale_out = 0;
+    if (!t)
+        return FP8Q_OK;
+    if (t->n_elems == 1)
+        FP8Q_TRY(fp8q_read_floats(ckpt, t, fp8q_kernel_select("scalar"), scale_out, err));
+    if (t->n_elems == 1 && *scale_out > 0 && isfinite(*scale_out))
+        return FP8Q_OK;
+    return fp8q_fail(err, FP8Q_E_FORMAT, "input-scale",
+                     "tensor \"%s\": expected one finite scale above 0",
+                     fp8q_show(&shown, t->name));
+}
+
+/* What the new inputs make of a scale that was chosen by older ones.  */
+static int compare_static(const struct fp8q_drift_pair *pair, const struct fp8q_calib_site *b,
+                          struct fp8q_drift_site *out, struct fp8q_error *err)
+{
+    float scale, absmax;
+    FP8Q_TRY(static_scale(pair->options->statics, b->name, &scale, err));
+    if (scale == 0)
+        return FP8Q_OK;
+    if (!b->has[FP8Q_CALIB_ABSMAX] || !b->has_values)
+        return fp8q_fail(err, FP8Q_E_EVIDENCE, "calibration-range",
+                         "%s: \"%s\" lacks the histogram by which clipping is told; calibrate "
+                         "again with this version",
+                         pair->after->file->path, b->name);
+
+    FP8Q_TRY(fp8q_site_absmax(pair->after, b, &absmax, err));
+    out->clipped = fp8q_clipped_share(b, scale * FP8Q_E4M3_MAX);
+    out->unused = absmax > 0 ? fmax(log2((double)(scale * FP8Q_E4M3_MAX / absmax)), 0) : 0;
+    return FP8Q_OK;
+}
+
 static int compare_site(const struct fp8q_drift_pair *pair, const struct fp8q_calib_site *a,
                         struct fp8q_drift_site *out, struct fp8q_error *err)
 {
@@ -201,8 +247,12 @@ static int compare_site(const struct fp8q_drift_pair *pair, const struct fp8q_ca
     const double none = (double)NAN;
 
     /* check_pair() has seen that the other file has this site, as wide.  */
-    *out = (struct fp8q_drift_site){
-        .name = a->name, .absmax = none, .hist = none, .codes_changed = none};
+    *out = (struct fp8q_drift_site){.name = a->name,
+                                    .absmax = none,
+                                    .hist = none,
+                                    .clipped = none,
+                                    .unused = none,
+                                    .codes_changed = none};
     double *work = fp8q_array(3 * a->width, sizeof(*work));
     if (!work)
         return fp8q_fail_nomem(err);
@@ -210,12 +260,16 @@ static int compare_site(const struct fp8q_drift_pair *pair, const struct fp8q_ca
     free(work);
     FP8Q_TRY(status);
 
+    if (pair->options->statics)
+        FP8Q_TRY(compare_static(pair, b, out, err));
+
     /* A comparison with NaN is false: what was not measured has not moved.  */
     if (a->has_hist && b->has_hist)
         out->hist = hist_shift(a->hist, b->hist);
     out->moved = fabs(out->rms) > limits->rms || out->absmax > limits->absmax ||
                  out->overlap < limits->overlap || out->hist > limits->hist ||
-                 out->channels > limits->channels;
+                 out->channels > limits->channels || out->clipped > limits->clipped ||
+                 out->unused > limits->unused;
     return FP8Q_OK;
 }
 
@@ -261,13 +315,9 @@ static int check_limits(const struct fp8q_drift_limits *l, struct fp8q_error *er
     const struct {
         const char *name;
         double value;
-    } limits[] = {{"rms", l->rms},
-                  {"absmax", l->absmax},
-                  {"overlap", l->overlap},
-                  {"hist", l->hist},
-                  {"channels", l->channels},
-                  {"mix", l->mix},
-                  {"share of sites", l->sites}};
+    } limits[] = {{"rms", l->rms},       {"absmax", l->absmax},     {"overlap", l->overlap},
+                  {"hist", l->hist},     {"channels", l->channels}, {"clipped", l->clipped},
+                  {"unused", l->unused}, {"mix", l->mix},           {"share of sites", l->sites}};
 
     for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++)
         if (!(limits[i].value >= 0) || !isfinite(limits[i].value))
@@ -299,6 +349,10 @@ static int compare_sites(const struct fp8q_drift_pair *pair, struct fp8q_drift *
     /* All sites see the same tokens, so that one tells the mix.  */
     d->mix = mix_change(first, fp8q_calib_find(pair->after, first->name));
     d->stale = (double)d->n_moved > limits->sites * (double)d->n_sites || d->mix > limits->mix;
+
+    /* A scale that no longer fits is stale by itself: one layer that clips spoils all behind it.  */
+    for (size_t i = 0; i < d->n_sites; i++)
+        d->stale |= d->sites[i].clipped > limits->clipped || d->sites[i].unused > limits->unused;
     return FP8Q_OK;
 }
 
@@ -350,6 +404,8 @@ void fp8q_drift_json(const struct fp8q_drift *d, const struct fp8q_drift_limits 
     fp8q_jsonw_number(w, "overlap", l->overlap);
     fp8q_jsonw_number(w, "hist", l->hist);
     fp8q_jsonw_number(w, "channels", l->channels);
+    fp8q_jsonw_number(w, "clipped", l->clipped);
+    fp8q_jsonw_number(w, "unused", l->unused);
     fp8q_jsonw_number(w, "mix", l->mix);
     fp8q_jsonw_number(w, "sites", l->sites);
     fp8q_jsonw_close(w, '}');
@@ -366,6 +422,8 @@ void fp8q_drift_json(const struct fp8q_drift *d, const struct fp8q_drift_limits 
         fp8q_jsonw_number(w, "hist", s->hist);
         fp8q_jsonw_number(w, "channels", s->channels);
         fp8q_jsonw_number(w, "codes_changed", s->codes_changed);
+        fp8q_jsonw_number(w, "clipped", s->clipped);
+        fp8q_jsonw_number(w, "unused", s->unused);
         fp8q_jsonw_close(w, '}');
     }
     fp8q_jsonw_close(w, ']');

@@ -22,6 +22,8 @@ struct fp8q_drift_limits {
                        histograms) */
     double channels; /* mean over channels, weighted with energy, of |log2| of the ratio of their
                         RMS */
+    double clipped;  /* share of the new inputs beyond the range of a static scale */
+    double unused;   /* powers of two between the largest new input and the end of that range */
     double mix;      /* change of a modality's share of tokens (whole file) */
     double sites;    /* share of sites that may have moved before the verdict is stale */
 };
@@ -30,10 +32,11 @@ extern const struct fp8q_drift_limits fp8q_drift_defaults;
 struct fp8q_drift_site {
     const char *name; /* borrowed from the old file */
     double rms, absmax, overlap, hist,
-        channels;         /* as above; NaN where a file lacks the statistics */
-    double codes_changed; /* share of FP8 values that re-rounding with the new statistics changes;
+        channels;           /* as above; NaN where a file lacks the statistics */
+    double clipped, unused; /* NaN without a checkpoint of static scales */
+    double codes_changed;   /* share of FP8 values that re-rounding with the new statistics changes;
                              NaN: not computed */
-    uint64_t n_codes;     /* FP8 values of the site's weights */
+    uint64_t n_codes;       /* FP8 values of the site's weights */
     bool moved;
 };
 
@@ -49,7 +52,8 @@ struct fp8q_drift_options {
     /* With the weights also the share of FP8 values that would change, for scales of @fmt.  */
     const struct fp8q_ckpt *ckpt; /* NULL: not asked for */
     enum fp8q_scale_fmt fmt;
-    const char *kernel; /* NULL: best */
+    const struct fp8q_ckpt *statics; /* whose static input scales are judged; NULL: none */
+    const char *kernel;              /* NULL: best */
     unsigned n_threads;
     const struct fp8q_watch *watch; /* NULL allowed; steps are sites */
 };

@@ -29,7 +29,8 @@ struct run {
     struct fp8q_branch branches[MAX_BRANCHES];
     enum fp8q_eval_row row[MAX_BRANCHES]; /* of branches from 1 on */
     unsigned n_branches;
-    bool *requant; /* linears that FP8Q_EVAL_REQUANT rounds */
+    struct fp8q_clipping *clipping; /* of the output's linears, by slot */
+    bool *requant;                  /* linears that FP8Q_EVAL_REQUANT rounds */
     size_t max_tokens;
     float *h[MAX_BRANCHES];
     /* over all scored tokens */
@@ -77,9 +78,15 @@ static int choose_branches(struct run *r, const struct fp8q_model *source,
     r->n_branches = 1;
 
     /* Always branch 1: the errors of layers, samples and modalities are taken from there.  */
+    r->clipping = fp8q_array(output->n_slots, sizeof(*r->clipping));
+    if (!r->clipping)
+        return fp8q_fail_nomem(err);
     add_branch(r, FP8Q_EVAL_OUTPUT,
-               (struct fp8q_branch){
-                   .model = output, .acts = o->acts, .round = o->round, .round_fmt = o->round_fmt});
+               (struct fp8q_branch){.model = output,
+                                    .acts = o->acts,
+                                    .round = o->round,
+                                    .round_fmt = o->round_fmt,
+                                    .clipping = r->clipping});
 
     if (o->decompose) {
         /* Each half of the damage alone: the source's weights with rounded inputs, and the output's
@@ -154,6 +161,7 @@ static void tear_down(struct run *r)
         free(r->scores[b]);
     }
     free(r->requant);
+    free(r->clipping);
     free(r->sample);
     free(r->modality);
     free(r->position);
@@ -334,9 +342,44 @@ static void add_means(const struct run *r, struct fp8q_eval *e)
         divide_mean(&e->position[i]);
 }
 
+static void add_static(struct fp8q_eval *e, const struct fp8q_clipping *c, struct fp8q_name name)
+{
+    struct fp8q_eval_static *s = &e->statics[e->n_statics++];
+    s->name = name;
+    s->clipped = (double)c->clipped / (double)c->values;
+    /* Nothing is unused where something is clipped; of zeros alone nothing can be said.  */
+    s->unused = c->largest > 0 ? fmax(-log2((double)c->largest), 0) : 0;
+
+    e->clipped = fmax(e->clipped, s->clipped);
+    e->unused = fmax(e->unused, s->unused);
+}
+
+/* Linears in the order of the network; a mixture's experts come together under its name.  */
+static int add_statics(const struct run *r, struct fp8q_eval *e, struct fp8q_error *err)
+{
+    const struct fp8q_model *m = r->branches[1].model;
+    e->clipped = e->unused = (double)NAN;
+    e->statics = fp8q_array((uint64_t)m->n_layers * FP8Q_N_LINEARS, sizeof(*e->statics));
+    if (!e->statics)
+        return fp8q_fail_nomem(err);
+
+    for (uint32_t layer = 0; layer < m->n_layers; layer++)
+        for (int i = 0; i < FP8Q_N_LINEARS; i++) {
+            struct fp8q_name name;
+            enum fp8q_linear linear = (enum fp8q_linear)i;
+            const struct fp8q_clipping *c = &r->clipping[fp8q_linear_slot(layer, linear)];
+            if (c->values == 0)
+                continue;
+            fp8q_linear_name(m, layer, linear, "", &name);
+            add_static(e, c, name);
+        }
+    return FP8Q_OK;
+}
+
 static int collect(const struct run *r, struct fp8q_eval *e, struct fp8q_error *err)
 {
     FP8Q_TRY(open_results(r, e, err));
+    FP8Q_TRY(add_statics(r, e, err));
     add_means(r, e);
     /* Relative to what the source has in that layer, whose scale differs from layer to layer.  */
     for (uint32_t i = 0; i < e->n_layers; i++)
@@ -376,6 +419,7 @@ void fp8q_eval_reset(struct fp8q_eval *eval)
 {
     free(eval->samples);
     free(eval->layer_error);
+    free(eval->statics);
     *eval = (struct fp8q_eval){0};
 }
 
@@ -420,10 +464,31 @@ static void sample_json(const struct fp8q_eval_sample *s, const char *key, uint6
     fp8q_jsonw_close(w, '}');
 }
 
+static void statics_json(const struct fp8q_eval *e, struct fp8q_jsonw *w)
+{
+    if (e->n_statics == 0)
+        return;
+
+    fp8q_jsonw_open(w, "static", '{');
+    fp8q_jsonw_number(w, "clipped", e->clipped);
+    fp8q_jsonw_number(w, "unused", e->unused);
+    fp8q_jsonw_open(w, "linears", '[');
+    for (size_t i = 0; i < e->n_statics; i++) {
+        fp8q_jsonw_open(w, NULL, '{');
+        fp8q_jsonw_string(w, "name", e->statics[i].name.text);
+        fp8q_jsonw_number(w, "clipped", e->statics[i].clipped);
+        fp8q_jsonw_number(w, "unused", e->statics[i].unused);
+        fp8q_jsonw_close(w, '}');
+    }
+    fp8q_jsonw_close(w, ']');
+    fp8q_jsonw_close(w, '}');
+}
+
 void fp8q_eval_json(const struct fp8q_eval *eval, struct fp8q_jsonw *w)
 {
     figures_json(&eval->rows[FP8Q_EVAL_OUTPUT], w);
     fp8q_jsonw_uint(w, "quantized_linears", eval->n_quantized);
+    statics_json(eval, w);
 
     fp8q_jsonw_open(w, "rows", '{');
     /* The output's own row stands at the top; the others were run only if asked for.  */

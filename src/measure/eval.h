@@ -49,6 +49,13 @@ struct fp8q_eval_sample {
  * has all that are further in.  */
 enum { FP8Q_EVAL_POSITIONS = 16, FP8Q_EVAL_FIRST_POSITIONS = 16 };
 
+/* A linear of the output whose inputs have a static scale.  */
+struct fp8q_eval_static {
+    struct fp8q_name name;
+    double clipped; /* share of its inputs beyond the range of the scale */
+    double unused;  /* powers of two between the largest input and the end of the range */
+};
+
 struct fp8q_eval {
     struct fp8q_eval_figures rows[FP8Q_EVAL_N_ROWS];
     struct fp8q_eval_sample *samples; /* of FP8Q_EVAL_OUTPUT; owned */
@@ -59,6 +66,9 @@ struct fp8q_eval {
     double *layer_error; /* per layer: rms(output - source) / rms(source) of the hidden state after
                             it; owned */
     uint32_t n_layers;
+    struct fp8q_eval_static *statics; /* owned */
+    size_t n_statics;
+    double clipped, unused;         /* the worst of them; NaN where there is none */
     uint64_t n_tokens, n_quantized; /* tokens run; linears that are F8 in the output */
     bool by_modality;
 };

@@ -96,7 +96,9 @@ static int open_expert(const struct mixture *x, uint32_t expert, enum fp8q_linea
     const struct fp8q_model *m = l->branch->model;
     size_t slot = fp8q_expert_slot(m, l->index, expert, linear);
     struct fp8q_name name;
-    *p = (struct fp8q_product){.out = out, .format = fp8q_branch_acts(l->branch, slot)};
+    *p = (struct fp8q_product){.out = out,
+                               .format = fp8q_branch_acts(l->branch, slot),
+                               .clipping = l->branch->clipping ? &l->branch->clipping[slot] : NULL};
     FP8Q_TRY(fp8q_weights_open(m->ckpt,
                                fp8q_expert_name(m, l->index, expert, linear, ".weight", &name),
                                &p->weights, err));

@@ -14,6 +14,13 @@
 #include "kernel/gemm.h"
 #include "model/inputs.h"
 
+/* Of the inputs of one linear with a static scale: how many there were, how many beyond the range
+ * of the scale, and the largest of all in units of that range.  */
+struct fp8q_clipping {
+    uint64_t values, clipped;
+    float largest;
+};
+
 struct fp8q_branch {
     const struct fp8q_model *model; /* weights, and everything that its config.json says */
     enum fp8q_acts acts;
@@ -23,6 +30,7 @@ struct fp8q_branch {
      * quantized activations too.  */
     const bool *round;
     enum fp8q_scale_fmt round_fmt;
+    struct fp8q_clipping *clipping; /* NULL, or what is counted, by slot */
 };
 
 /* Rotation of a group's tokens by one model's rotary embeddings: cos and sin of ropes[i],
@@ -131,6 +139,7 @@ struct fp8q_product {
     struct fp8q_act_format format;
     bool round;
     enum fp8q_scale_fmt round_fmt;
+    struct fp8q_clipping *clipping; /* NULL, or where its static inputs are counted */
 };
 /* All products of one input of @n_tokens rows, each activation format packed once.  */
 int fp8q_products_run(struct fp8q_forward *fw, const float *x, size_t n_tokens,
@@ -142,8 +151,10 @@ struct fp8q_packed {
     size_t n_tokens;
     struct fp8q_act_format format;
 };
+/* Adds to @clipping, if it is given and the format is static.  */
 int fp8q_products_pack(struct fp8q_forward *fw, const float *x, size_t n_tokens, size_t width,
-                       struct fp8q_act_format format, float *packed, struct fp8q_error *err);
+                       struct fp8q_act_format format, float *packed, struct fp8q_clipping *clipping,
+                       struct fp8q_error *err);
 /* Those of @products that want @packed's format.  */
 int fp8q_products_packed(struct fp8q_forward *fw, const struct fp8q_packed *packed,
                          struct fp8q_product *products, size_t n_products, struct fp8q_error *err);

@@ -176,7 +176,7 @@ static int run_pass(struct pass *p, const struct fp8q_weights *weights, float *c
     size_t hidden = (size_t)branches[0].model->hidden;
     for (unsigned b = 0; b < p->n_branches; b++) {
         FP8Q_TRY(fp8q_products_pack(fw, h[b] + at * hidden, p->n_tokens, hidden,
-                                    fp8q_branch_head_acts(&branches[b]), p->packed[b], err));
+                                    fp8q_branch_head_acts(&branches[b]), p->packed[b], NULL, err));
         for (size_t t = 0; t < p->n_tokens; t++)
             p->running[b][t] = (struct running){.max = -INFINITY, .second = -INFINITY};
     }

@@ -32,7 +32,9 @@ static int open_product(const struct fp8q_layer *l, enum fp8q_linear linear, flo
     size_t slot = fp8q_linear_slot(l->index, linear);
     struct fp8q_name name;
     uint64_t shape[2];
-    *p = (struct fp8q_product){.out = out, .format = fp8q_branch_acts(l->branch, slot)};
+    *p = (struct fp8q_product){.out = out,
+                               .format = fp8q_branch_acts(l->branch, slot),
+                               .clipping = l->branch->clipping ? &l->branch->clipping[slot] : NULL};
     FP8Q_TRY(fp8q_weights_open(m->ckpt, fp8q_linear_name(m, l->index, linear, ".weight", &name),
                                &p->weights, err));
 

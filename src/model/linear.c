@@ -3,6 +3,8 @@
  * linear.c - products of activations with weights that stay on disk: a task reads 128 rows, rounds
  * them if the branch says so, packs them and multiplies them with all tokens.
  */
+#include <math.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -80,15 +82,39 @@ struct pack_job {
     float *packed;
     size_t n_tokens, width, step;
     struct fp8q_act_format format;
+    struct fp8q_clipping *clipping; /* NULL, or to be added to under the lock */
+    pthread_mutex_t lock;
 };
+
+/* Sums and a maximum, which come out the same in any order.  */
+static void count_clipped(struct pack_job *job, const float *x, size_t n)
+{
+    const float range = job->format.scale * FP8Q_E4M3_MAX;
+    struct fp8q_clipping found = {.values = n};
+
+    for (size_t i = 0; i < n; i++) {
+        float magnitude = fabsf(x[i]);
+        found.clipped += magnitude > range;
+        found.largest = magnitude > found.largest ? magnitude : found.largest;
+    }
+
+    pthread_mutex_lock(&job->lock);
+    job->clipping->values += found.values;
+    job->clipping->clipped += found.clipped;
+    job->clipping->largest = fmaxf(job->clipping->largest, found.largest / range);
+    pthread_mutex_unlock(&job->lock);
+}
 
 static int pack_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
 {
-    const struct pack_job *job = ctx;
+    struct pack_job *job = ctx;
     struct fp8q_forward *fw = job->fw;
     size_t first = (size_t)task * job->step, width = job->width;
     size_t n = fp8q_min_size(job->n_tokens - first, job->step);
     const float *x = job->x + first * width;
+
+    if (job->clipping && job->format.acts == FP8Q_ACTS_STATIC)
+        count_clipped(job, x, n * width);
 
     /* The input itself stays: another format may be made of it.  */
     if (job->format.acts != FP8Q_ACTS_NONE) {
@@ -108,9 +134,18 @@ static int pack_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_erro
 }
 
 int fp8q_products_pack(struct fp8q_forward *fw, const float *x, size_t n_tokens, size_t width,
-                       struct fp8q_act_format format, float *packed, struct fp8q_error *err)
+                       struct fp8q_act_format format, float *packed, struct fp8q_clipping *clipping,
+                       struct fp8q_error *err)
 {
-    struct pack_job job = {fw, x, packed, n_tokens, width, (size_t)fw->gemm->mr * 4, format};
+    struct pack_job job = {.fw = fw,
+                           .x = x,
+                           .packed = packed,
+                           .n_tokens = n_tokens,
+                           .width = width,
+                           .step = (size_t)fw->gemm->mr * 4,
+                           .format = format,
+                           .clipping = clipping,
+                           .lock = PTHREAD_MUTEX_INITIALIZER};
     return fp8q_pool_run(fw->watch, fw->n_threads, fp8q_ceil_div(n_tokens, job.step), pack_task,
                          &job, err);
 }
@@ -228,6 +263,20 @@ int fp8q_products_packed(struct fp8q_forward *fw, const struct fp8q_packed *pack
     return fp8q_pool_run(fw->watch, fw->n_threads, tasks, product_task, &job, err);
 }
 
+/* All linears that take an input in this format see the same values.  */
+static void add_clipping(struct fp8q_product *products, size_t n_products,
+                         struct fp8q_act_format format, const struct fp8q_clipping *found)
+{
+    for (size_t i = 0; i < n_products; i++) {
+        struct fp8q_clipping *c = products[i].clipping;
+        if (!c || !same_format(products[i].format, format))
+            continue;
+        c->values += found->values;
+        c->clipped += found->clipped;
+        c->largest = fmaxf(c->largest, found->largest);
+    }
+}
+
 int fp8q_products_run(struct fp8q_forward *fw, const float *x, size_t n_tokens,
                       struct fp8q_product *products, size_t n_products, struct fp8q_error *err)
 {
@@ -240,8 +289,11 @@ int fp8q_products_run(struct fp8q_forward *fw, const float *x, size_t n_tokens,
         if (done)
             continue;
 
+        struct fp8q_clipping clipping = {.values = 0};
         FP8Q_TRY(fp8q_products_pack(fw, x, n_tokens, (size_t)products[i].weights.n_cols,
-                                    packed.format, fw->packed, err));
+                                    packed.format, fw->packed,
+                                    products[i].clipping ? &clipping : NULL, err));
+        add_clipping(products, n_products, packed.format, &clipping);
         FP8Q_TRY(fp8q_products_packed(fw, &packed, products, n_products, err));
     }
     return FP8Q_OK;

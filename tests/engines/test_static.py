@@ -1,4 +1,6 @@
 """Static input scales against torch: statistics, ranges, both layouts, and inputs as served."""
+import json
+import math
 import os
 import unittest
 
@@ -160,6 +162,91 @@ class Static(Case):
             status, found = fp8q_json("eval", self.source, out, "--inputs", self.inputs)
             self.equal((status, found["acts_served"]), (0, "static scales"), layout)
             self.check(abs(found["kld"]["mean"] / kld - 1) < 0.06, f"{layout}: {found['kld']['mean']}, torch {kld}")
+
+    def shares(self, out, seen):
+        """{linear: (clipped share, unused powers of two)} of these inputs, by torch."""
+        scales, found = read(out), {}
+        for name, x in seen.items():
+            value_range = 448 * scales[name + ".input_scale"]
+            largest = float(x.abs().max() / value_range)
+            found[name] = float((x.abs() > value_range).float().mean()), max(-math.log2(largest), 0)
+        return found
+
+    def test_clipping(self):
+        """eval reports what each linear clips; inputs of the quantized network, so of its own earlier layers too."""
+        for value_range in ("p99.9", "absmax"):
+            out = self.output("compressed-tensors", value_range)
+            back = out + "-clip"
+            fp8q_ok("dequantize", out, back, "--dtype", "f32", "-q")
+            scales = read(out)
+            model, seen = forward.load(back), {}
+            for name, module in model.named_modules():
+                if name.endswith("_proj"):
+                    def hook(m, a, n=name):
+                        seen.setdefault(n, []).append(a[0].detach().flatten(0, -2))
+                        return (quantized_to(a[0], 448 * scales[n + ".input_scale"]),) + a[1:]
+                    module.register_forward_pre_hook(hook)
+            with torch.no_grad():
+                for i in self.ids:
+                    model(input_ids=i[None])
+            want = self.shares(out, {n: torch.cat(parts) for n, parts in seen.items()})
+            status, found = fp8q_json("eval", self.source, out, "--inputs", self.inputs)
+            self.equal(status, 0, "eval")
+            got = {e["name"]: (e["clipped"], e["unused"]) for e in found["static"]["linears"]}
+            self.equal(sorted(got), sorted(want), "linears")
+            for name, (clipped, unused) in want.items():
+                self.check(abs(got[name][0] - clipped) <= 2e-4 + 0.05 * clipped, f"{value_range} {name}: {got[name]} {clipped}")
+                self.check(abs(got[name][1] - unused) < 0.02, f"{value_range} {name}: {got[name]} {unused}")
+            self.equal(found["static"]["clipped"], max(c for c, _ in got.values()), "the worst")
+            self.equal(found["static"]["unused"], max(u for _, u in got.values()), "the worst")
+            if value_range == "p99.9":
+                self.check(found["static"]["clipped"] > 0.0005, "nothing is clipped")
+
+    def test_drift(self):
+        """Louder inputs clip, quieter ones leave the range unused; drift and the gate say so."""
+        out = self.output("compressed-tensors")
+        generator = torch.Generator().manual_seed(9)
+        embeds = self.model.get_input_embeddings()
+        alike, louder = self.source + ".alike", self.source + ".louder"
+        for path, factor in ((alike, 1.0), (louder, 3.0)):
+            # A few channels grow, as with another camera or prompt: norms do not take that out.
+            tensors = {}
+            for i, ids in enumerate(self.ids):
+                x = embeds(torch.randint(0, 320, ids.shape, generator=generator)).detach().clone()
+                x[:, :4] *= factor * 4 if factor > 1 else 1
+                tensors[f"{i}.inputs_embeds"] = x
+            save_file(tensors, path + ".inputs.safetensors")
+            fp8q_ok("calibrate", self.source, "--inputs", path + ".inputs.safetensors", "-o", path + ".calib.safetensors", "-q")
+
+        limits = ("--max-rms", "9", "--max-absmax", "9", "--min-overlap", "0", "--max-hist", "9", "--max-channels", "9")
+        status, found = fp8q_json("drift", self.calib, self.calib, "--static", out, *limits)
+        self.equal((status, max(s["clipped"] for s in found["sites"])), (0, 0), "the same inputs")
+        status, found = fp8q_json("drift", self.calib, louder + ".calib.safetensors", "--static", out, *limits)
+        self.equal((status, found["stale"]), (5, True), "louder inputs")
+        with safe_open(louder + ".calib.safetensors", "pt") as f:
+            hist = {k: f.get_tensor(k) for k in f.keys() if k.endswith(".value_hist")}
+        scales, edges = read(out), 2.0 ** (-24 + torch.arange(768) // 16) * (1 + torch.arange(768) % 16 / 16)
+        for site in found["sites"]:
+            counts, value_range = hist[site["name"] + ".value_hist"], 448 * float(scales[site["name"] + ".input_scale"])
+            want = float(counts[edges > value_range].sum() / counts.sum())
+            self.check(abs(site["clipped"] - want) < 1e-9, f"{site}: {want}")
+        self.check(max(s["clipped"] for s in found["sites"]) > 0.001, "louder inputs are not clipped")
+
+        # What the gate makes of evidence on either, and what the clipping costs in first choices.
+        top1 = {}
+        policy = out + ".policy.json"
+        with open(policy, "w", encoding="utf-8") as f:
+            f.write('{"schema": "fp8q-policy/1", "eval": {"min_tokens": 1, "kld_max": 1e6, "top1_drop_vs_baseline": null}}')
+        for path, verdict in ((alike, "pass"), (louder, "fail")):
+            evidence = path + ".json"
+            fp8q_ok("eval", self.source, out, "--inputs", path + ".inputs.safetensors", "-o", evidence, "-q")
+            status, found = fp8q_json("gate", out, "--source", self.source, "--evidence", evidence, "--policy", policy)
+            checks = {check["id"]: check["status"] for check in found["checks"]}
+            self.equal(checks["eval.clipped"], verdict, f"{path}: {checks}")
+            self.equal(status, 0 if verdict == "pass" else 1, path)
+            with open(evidence, encoding="utf-8") as f:
+                top1[verdict] = json.load(f)["top1"]
+        self.check(top1["fail"] < top1["pass"] - 0.01, f"first choices: {top1}")
 
     def test_refusals(self):
         """No calibration, another one, and what the layouts cannot say."""
