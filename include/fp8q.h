@@ -161,6 +161,8 @@ enum fp8q_scheme {
     FP8Q_SCHEME_GROUP,
     FP8Q_SCHEME_STATIC
 };
+/* Whether scales of an FP8 cache of keys and values are written, from a calibration.  */
+enum fp8q_kv_cache { FP8Q_KV_CACHE_NONE, FP8Q_KV_CACHE_FP8 };
 /* The largest input that a static scale keeps: the largest seen, the end of the bin up to which
  * 99.99 % or 99.9 % of the values lie, or where the squared error of E4M3 is least.  */
 enum fp8q_input_range { FP8Q_RANGE_ABSMAX, FP8Q_RANGE_P9999, FP8Q_RANGE_P999, FP8Q_RANGE_MSE };
@@ -190,6 +192,7 @@ struct fp8q_request {
     bool dequantize;                   /* the other direction: FP8 weights become @to */
     enum fp8q_dtype to;                /* FP8Q_BF16 (also if 0), FP8Q_F16 or FP8Q_F32 */
     enum fp8q_input_range input_range; /* FP8_STATIC */
+    enum fp8q_kv_cache kv_cache;
 };
 
 static inline void fp8q_request_init(struct fp8q_request *request)

@@ -231,11 +231,56 @@ static int read_sites(struct fp8q_calib *c, struct fp8q_error *err)
     return FP8Q_OK;
 }
 
+/* ---- caches ---------------------------------------------------------------------------------- */
+
+static int compare_caches(const void *a, const void *b)
+{
+    return strcmp(((const struct fp8q_calib_cache *)a)->name,
+                  ((const struct fp8q_calib_cache *)b)->name);
+}
+
+static int read_cache(const struct fp8q_calib *c, const struct fp8q_tensor *t, size_t stem,
+                      struct fp8q_calib_cache *cache, struct fp8q_error *err)
+{
+    if (t->dtype != FP8Q_F32 || t->ndim != 2 || t->shape[0] != 2 || t->shape[1] == 0 ||
+        t->shape[1] > FP8Q_CACHE_HEADS || stem >= sizeof(cache->name))
+        return bad(c, t->name, "has a wrong type or shape", err);
+
+    memcpy(cache->name, t->name, stem);
+    cache->n_heads = (uint32_t)t->shape[1];
+
+    size_t bytes = cache->n_heads * sizeof(float);
+    for (size_t half = 0; half < 2; half++) {
+        FP8Q_TRY(fp8q_ckpt_read(c->file, t, half * bytes, cache->absmax[half], bytes, err));
+        for (uint32_t h = 0; h < cache->n_heads; h++)
+            if (!isfinite(cache->absmax[half][h]) || cache->absmax[half][h] < 0)
+                return bad(c, t->name, "holds a value that cannot be", err);
+    }
+    return FP8Q_OK;
+}
+
+static int read_caches(struct fp8q_calib *c, struct fp8q_error *err)
+{
+    c->caches = fp8q_array(c->file->n_tensors, sizeof(*c->caches));
+    if (!c->caches)
+        return fp8q_fail_nomem(err);
+
+    for (size_t i = 0; i < c->file->n_tensors; i++) {
+        const struct fp8q_tensor *t = &c->file->tensors[i];
+        size_t stem = fp8q_stem_len(t->name, ".cache_absmax");
+        if (stem)
+            FP8Q_TRY(read_cache(c, t, stem, &c->caches[c->n_caches++], err));
+    }
+    qsort(c->caches, c->n_caches, sizeof(*c->caches), compare_caches);
+    return FP8Q_OK;
+}
+
 static int read_all(struct fp8q_calib *c, const char *path, struct fp8q_error *err)
 {
     if (c->file->is_dir)
         return fp8q_fail(err, FP8Q_E_ARG, "calibration", "%s: expected one file", path);
     FP8Q_TRY(read_meta(c, err));
+    FP8Q_TRY(read_caches(c, err));
     return read_sites(c, err);
 }
 
@@ -262,6 +307,7 @@ void fp8q_calib_close(struct fp8q_calib *calib)
 {
     fp8q_ckpt_close(calib->file);
     free(calib->sites);
+    free(calib->caches);
     *calib = (struct fp8q_calib){0};
 }
 
@@ -279,6 +325,15 @@ const struct fp8q_calib_site *fp8q_calib_find(const struct fp8q_calib *calib, co
         else
             low = middle + 1;
     }
+    return NULL;
+}
+
+const struct fp8q_calib_cache *fp8q_calib_find_cache(const struct fp8q_calib *calib,
+                                                     const char *attention)
+{
+    for (size_t i = 0; i < calib->n_caches; i++)
+        if (strcmp(calib->caches[i].name, attention) == 0)
+            return &calib->caches[i];
     return NULL;
 }
 

@@ -16,6 +16,11 @@
  *     S.hblk_held     F32 [B,128,128]  the same of the tokens held out
  *     S.hblk_count    I64 [2]          tokens in the two
  *
+ * and of each attention A ("model.layers.0.self_attn"):
+ *
+ *     A.cache_absmax  F32 [2,H]        largest magnitude of the keys behind the rotation, and of the
+ *                                      values, by key/value head
+ *
  * All but count and sumsq are optional.  Everything is a sum or a maximum, so files merge.
  * `__metadata__`: format "fp8q-calib/1", source_fingerprint (fingerprint.h; "" if not known),
  * source, dataset, inputs_fingerprint, n_samples, n_tokens, nll_sum, nll_tokens, vocab, tool,
@@ -54,6 +59,15 @@ struct fp8q_calib_site {
     bool has[FP8Q_CALIB_N_ARRAYS], has_hist, has_values;
 };
 
+enum { FP8Q_CACHE_HEADS = 256 };
+enum fp8q_cache_half { FP8Q_CACHE_KEYS, FP8Q_CACHE_VALUES };
+
+struct fp8q_calib_cache {
+    char name[160];
+    uint32_t n_heads;
+    float absmax[2][FP8Q_CACHE_HEADS];
+};
+
 struct fp8q_calib_meta {
     char source_fingerprint[16], inputs_fingerprint[16]; /* hexadecimal, or "" */
     char source[256], dataset[256], created[32];
@@ -69,6 +83,8 @@ struct fp8q_calib {
     struct fp8q_calib_meta meta;
     struct fp8q_calib_site *sites; /* sorted by name */
     size_t n_sites;
+    struct fp8q_calib_cache *caches; /* sorted by name */
+    size_t n_caches;
 };
 
 /* Opens and checks a file.  FP8Q_E_FORMAT: not a calibration file, or its parts disagree;
@@ -84,6 +100,8 @@ float fp8q_value_edge(unsigned bin);
 
 /* NULL if there is none of that name.  */
 const struct fp8q_calib_site *fp8q_calib_find(const struct fp8q_calib *calib, const char *site);
+const struct fp8q_calib_cache *fp8q_calib_find_cache(const struct fp8q_calib *calib,
+                                                     const char *attention);
 /* Site that feeds tensor @tensor_name ("...k_proj.weight" -> "...q_proj"): q/k/v share one, gate/up
  * too.  */
 const char *fp8q_calib_site_of(const char *tensor_name, struct fp8q_name *buf);

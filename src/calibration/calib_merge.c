@@ -56,6 +56,25 @@ static int merge_site(struct merge *m, const struct fp8q_calib *other, struct fp
     return FP8Q_OK;
 }
 
+/* The largest of all files; what one lacks, the sum lacks.  */
+static void merge_caches(struct fp8q_calib *sum, const struct fp8q_calib *other)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < sum->n_caches; i++) {
+        struct fp8q_calib_cache *c = &sum->caches[i];
+        const struct fp8q_calib_cache *o = fp8q_calib_find_cache(other, c->name);
+        if (!o || o->n_heads != c->n_heads)
+            continue;
+
+        for (int half = 0; half < 2; half++)
+            for (uint32_t h = 0; h < c->n_heads; h++)
+                if (o->absmax[half][h] > c->absmax[half][h])
+                    c->absmax[half][h] = o->absmax[half][h];
+        sum->caches[n++] = *c;
+    }
+    sum->n_caches = n;
+}
+
 static int add_arrays(const struct merge *m, const char *site, enum fp8q_calib_array array,
                       float *part_of, float *out, struct fp8q_error *err)
 {
@@ -130,6 +149,11 @@ static int merge_open(struct merge *m, const char *const *paths, size_t n_paths,
         return fp8q_fail_nomem(err);
 
     memcpy(m->sum.sites, first->sites, first->n_sites * sizeof(*first->sites));
+    m->sum.caches = fp8q_array(first->n_caches, sizeof(*m->sum.caches));
+    if (!m->sum.caches)
+        return fp8q_fail_nomem(err);
+    memcpy(m->sum.caches, first->caches, first->n_caches * sizeof(*first->caches));
+    m->sum.n_caches = first->n_caches;
 
     for (size_t i = 1; i < n_paths; i++) {
         FP8Q_TRY(add_meta(&m->sum.meta, &m->inputs[i], err));
@@ -138,6 +162,7 @@ static int merge_open(struct merge *m, const char *const *paths, size_t n_paths,
                              first->file->path, m->inputs[i].file->path);
         for (size_t s = 0; s < first->n_sites; s++)
             FP8Q_TRY(merge_site(m, &m->inputs[i], &m->sum.sites[s], err));
+        merge_caches(&m->sum, &m->inputs[i]);
     }
     return FP8Q_OK;
 }
@@ -159,5 +184,6 @@ out:
         fp8q_calib_close(&m.inputs[i]);
     free(m.inputs);
     free(m.sum.sites);
+    free(m.sum.caches);
     return status;
 }

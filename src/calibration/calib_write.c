@@ -22,11 +22,11 @@ struct writer {
     struct fp8q_output out;
 };
 
-static void add_tensor(struct writer *w, const struct fp8q_calib_site *s, const char *field,
-                       enum fp8q_dtype dtype, uint32_t ndim, const uint64_t *shape)
+static void add_tensor(struct writer *w, const char *site, const char *field, enum fp8q_dtype dtype,
+                       uint32_t ndim, const uint64_t *shape)
 {
     size_t i = w->n++;
-    snprintf(w->names[i], sizeof(w->names[i]), "%s.%s", s->name, field);
+    snprintf(w->names[i], sizeof(w->names[i]), "%s.%s", site, field);
     memcpy(w->shapes[i], shape, ndim * sizeof(*shape));
 
     uint64_t size = fp8q_dtype_bits(dtype) / 8;
@@ -44,7 +44,7 @@ static void add_tensor(struct writer *w, const struct fp8q_calib_site *s, const 
 static void add_counts(struct writer *w, const struct fp8q_calib_site *s, const char *field,
                        uint64_t n)
 {
-    add_tensor(w, s, field, FP8Q_I64, 1, &n);
+    add_tensor(w, s->name, field, FP8Q_I64, 1, &n);
 }
 
 /* Integers of all sites first, so that everything is aligned.  */
@@ -67,9 +67,14 @@ static void list_tensors(struct writer *w)
         const uint64_t blocks[3] = {fp8q_ceil_div(s->width, FP8Q_BLOCK), FP8Q_BLOCK, FP8Q_BLOCK};
         for (int a = 0; a < FP8Q_CALIB_N_ARRAYS; a++)
             if (s->has[a] && a < FP8Q_CALIB_HBLK)
-                add_tensor(w, s, fp8q_calib_array_names[a], FP8Q_F32, 2, rows);
+                add_tensor(w, s->name, fp8q_calib_array_names[a], FP8Q_F32, 2, rows);
             else if (s->has[a])
-                add_tensor(w, s, fp8q_calib_array_names[a], FP8Q_F32, 3, blocks);
+                add_tensor(w, s->name, fp8q_calib_array_names[a], FP8Q_F32, 3, blocks);
+    }
+
+    for (size_t i = 0; i < w->calib->n_caches; i++) {
+        const uint64_t heads[2] = {2, w->calib->caches[i].n_heads};
+        add_tensor(w, w->calib->caches[i].name, "cache_absmax", FP8Q_F32, 2, heads);
     }
 }
 
@@ -160,7 +165,12 @@ static int put_data(struct writer *w, fp8q_calib_get_fn *get, void *ctx, struct 
         return fp8q_fail_nomem(err);
     int status = put_arrays(w, get, ctx, buffer, err);
     free(buffer);
-    return status;
+    FP8Q_TRY(status);
+
+    for (size_t i = 0; i < c->n_caches; i++)
+        for (int half = 0; half < 2; half++)
+            FP8Q_TRY(put(w, c->caches[i].absmax[half], c->caches[i].n_heads * sizeof(float), err));
+    return FP8Q_OK;
 }
 
 /* A FIFO or a device is written into; a file is somebody's.  */
@@ -178,7 +188,7 @@ static int check_new(const char *path, bool overwrite, struct fp8q_error *err)
 static int write_all(struct writer *w, const char *path, bool overwrite, fp8q_calib_get_fn *get,
                      void *ctx, struct fp8q_error *err)
 {
-    size_t most = w->calib->n_sites * (4 + FP8Q_CALIB_N_ARRAYS);
+    size_t most = w->calib->n_sites * (4 + FP8Q_CALIB_N_ARRAYS) + w->calib->n_caches;
     w->tensors = fp8q_array(most, sizeof(*w->tensors));
     w->names = fp8q_array(most, sizeof(*w->names));
     w->shapes = fp8q_array(most, sizeof(*w->shapes));

@@ -161,6 +161,24 @@ static int input_scale(const void *ctx, const char *weight, float *scale_out,
     return FP8Q_OK;
 }
 
+/* The largest of all heads: engines take one scale for a layer.  */
+static int cache_scale(const void *ctx, const char *attention, bool values, float *scale_out,
+                       struct fp8q_error *err)
+{
+    const struct fp8q_data_scales_of *s = ctx;
+    struct fp8q_shown shown;
+    const struct fp8q_calib_cache *cache = fp8q_calib_find_cache(&s->calib, attention);
+
+    *scale_out = 0;
+    if (!cache)
+        return fp8q_fail(err, FP8Q_E_EVIDENCE, "calibration-cache",
+                         "%s: holds no statistics of the keys and values of \"%s\"; calibrate "
+                         "again with this version",
+                         s->calib.file->path, fp8q_show(&shown, attention));
+    *scale_out = fp8q_scale(largest_of(cache->absmax[values], cache->n_heads), FP8Q_SCALE_F32);
+    return FP8Q_OK;
+}
+
 static int open_ranges(struct fp8q_data_scales_of *s, enum fp8q_input_range range,
                        struct fp8q_error *err)
 {
@@ -178,8 +196,10 @@ int fp8q_data_scales_open(const char *path, enum fp8q_input_range range,
     *s = (struct fp8q_data_scales_of){.ranges = NULL};
     FP8Q_TRY(fp8q_calib_open(path, &s->calib, err));
 
-    s->scales = (struct fp8q_data_scales){
-        .ctx = s, .input = input_scale, .source_fingerprint = s->calib.meta.source_fingerprint};
+    s->scales = (struct fp8q_data_scales){.ctx = s,
+                                          .input = input_scale,
+                                          .cache = cache_scale,
+                                          .source_fingerprint = s->calib.meta.source_fingerprint};
     int status = open_ranges(s, range, err);
     if (status != FP8Q_OK)
         fp8q_data_scales_close(s);

@@ -19,7 +19,7 @@ struct args {
     struct cli_inputs inputs;
     unsigned acts; /* enum fp8q_acts */
     const char *evidence, *stack;
-    bool decompose, requant, overwrite;
+    bool decompose, requant, overwrite, fp8_cache;
 };
 
 struct state {
@@ -85,6 +85,7 @@ static void write_results(struct fp8q_jsonw *w, const struct args *args, const s
     fp8q_jsonw_uint(w, "n_samples", s->inputs.n_samples);
     fp8q_jsonw_string(w, "acts", acts_names[args->acts]);
     fp8q_jsonw_string(w, "acts_served", fp8q_served_name(&s->output_model));
+    fp8q_jsonw_string(w, "kv_cache", args->fp8_cache ? "fp8" : "none");
     fp8q_jsonw_string(w, "config_differences", s->differences.data ? s->differences.data : "");
     fp8q_eval_json(&s->eval, w);
 }
@@ -259,6 +260,7 @@ static int run(struct cli *cli, const char *const *paths, const struct args *arg
     struct fp8q_eval_options options = {.acts = (enum fp8q_acts)args->acts,
                                         .decompose = args->decompose,
                                         .requant_ue8m0 = args->requant,
+                                        .fp8_cache = args->fp8_cache,
                                         .n_threads = (unsigned)cli->threads,
                                         .kernel = cli->kernel,
                                         .watch = &cli->watch};
@@ -299,7 +301,7 @@ int cmd_eval(struct cli *cli)
         "Example: fp8q eval Qwen3-4B Qwen3-4B-FP8 --text prompts.txt -o eval.json";
     static const struct cli_group groups[] = {
         CLI_INPUT_GROUP,
-        {"What is compared", "acts decompose requant-ue8m0", ""},
+        {"What is compared", "acts decompose requant-ue8m0", "kv-cache"},
         {"Evidence", "output overwrite", "stack"},
         {.head = NULL}};
     struct args args = {.acts = FP8Q_ACTS_SERVED, .stack = "fp8q-simulated"};
@@ -311,6 +313,8 @@ int cmd_eval(struct cli *cli)
          "block scales, else by token), none, block, block-pow2, token"},
         {"decompose", 0, CLI_FLAG, &args.decompose, NULL,
          "also what activations alone and weights alone cost"},
+        {"kv-cache", 0, CLI_FLAG, &args.fp8_cache, NULL,
+         "keys and values pass through an FP8 cache, with DST's scales (1 without)"},
         {"requant-ue8m0", 0, CLI_FLAG, &args.requant, NULL,
          "also DST with its scales made powers of two, as some engines make them"},
         {"output", 'o', CLI_TEXT, &args.evidence, "FILE",

@@ -227,6 +227,34 @@ static int on_site(void *ctx, struct fp8q_forward *fw, const struct fp8q_site_in
     return status;
 }
 
+/* ---- keys and values ------------------------------------------------------------------------- */
+
+static float head_absmax(const float *x, size_t n_tokens, size_t stride, size_t dim)
+{
+    float most = 0;
+    for (size_t t = 0; t < n_tokens; t++)
+        for (size_t d = 0; d < dim; d++)
+            most = fmaxf(most, fabsf(x[t * stride + d]));
+    return most;
+}
+
+static int on_cache(void *ctx, struct fp8q_forward *fw, const struct fp8q_group *group,
+                    uint32_t layer, struct fp8q_error *err)
+{
+    struct collector *c = ctx;
+    struct fp8q_calib_cache *cache = &c->calib.caches[layer];
+    size_t dim = (size_t)c->model->head_dim, stride = cache->n_heads * dim;
+    const float *const halves[2] = {fw->k, fw->v};
+    (void)err;
+
+    for (int half = 0; half < 2; half++)
+        for (uint32_t h = 0; h < cache->n_heads; h++) {
+            float *most = &cache->absmax[half][h];
+            *most = fmaxf(*most, head_absmax(halves[half] + h * dim, group->n_tokens, stride, dim));
+        }
+    return FP8Q_OK;
+}
+
 /* ---- are the inputs likely ------------------------------------------------------------------- */
 
 /* Moves every @step-th position of @h that has a target to the front; how many there are.  */
@@ -332,6 +360,29 @@ static uint32_t count_groups(const struct fp8q_inputs *inputs)
     return n_groups;
 }
 
+/* An attention is called what its key projection lies in.  */
+static int open_caches(struct collector *c, struct fp8q_error *err)
+{
+    const struct fp8q_model *m = c->model;
+    c->calib.caches = fp8q_array(m->n_layers, sizeof(*c->calib.caches));
+    if (!c->calib.caches)
+        return fp8q_fail_nomem(err);
+    if (m->n_kv_heads > FP8Q_CACHE_HEADS)
+        return FP8Q_OK;
+
+    for (uint32_t layer = 0; layer < m->n_layers; layer++) {
+        struct fp8q_calib_cache *cache = &c->calib.caches[c->calib.n_caches++];
+        struct fp8q_name name;
+        fp8q_linear_name(m, layer, FP8Q_K_PROJ, "", &name);
+        char *last = strrchr(name.text, '.');
+        if (last)
+            *last = '\0';
+        snprintf(cache->name, sizeof(cache->name), "%.159s", name.text);
+        cache->n_heads = m->n_kv_heads;
+    }
+    return FP8Q_OK;
+}
+
 static int open_collector(struct collector *c, size_t max_tokens, struct fp8q_error *err)
 {
     const struct fp8q_forward *fw = c->fw;
@@ -354,6 +405,7 @@ static int open_collector(struct collector *c, size_t max_tokens, struct fp8q_er
     if (!c->calib.sites || !c->sums || !c->inverse_norms || !c->h || !c->scratch)
         return fp8q_fail_nomem(err);
 
+    FP8Q_TRY(open_caches(c, err));
     for (uint32_t layer = 0; layer < c->model->n_layers; layer++)
         for (int kind = 0; kind < FP8Q_N_SITES; kind++)
             FP8Q_TRY(open_site(c, layer, (enum fp8q_site_kind)kind, n_groups, err));
@@ -371,6 +423,7 @@ static void close_collector(struct collector *c)
     }
     free(c->sums);
     free(c->calib.sites);
+    free(c->calib.caches);
     free(c->inverse_norms);
     free(c->h);
     free(c->scratch);
@@ -444,6 +497,7 @@ static int run_calibrate(struct collector *c, const char *out, bool overwrite,
     FP8Q_TRY(open_collector(c, max_tokens, err));
     c->fw->watch = o->watch;
     c->fw->on_site = on_site;
+    c->fw->on_cache = c->calib.n_caches ? on_cache : NULL;
     c->fw->on_site_ctx = c;
     FP8Q_TRY(fp8q_groups_run(c->model, NULL, c->inputs, max_tokens, run_group, c, err));
 

@@ -30,6 +30,7 @@ struct run {
     enum fp8q_eval_row row[MAX_BRANCHES]; /* of branches from 1 on */
     unsigned n_branches;
     struct fp8q_clipping *clipping; /* of the output's linears, by slot */
+    float (*cache_scales)[2];       /* NULL, or of the output, by layer */
     bool *requant;                  /* linears that FP8Q_EVAL_REQUANT rounds */
     size_t max_tokens;
     float *h[MAX_BRANCHES];
@@ -81,12 +82,19 @@ static int choose_branches(struct run *r, const struct fp8q_model *source,
     r->clipping = fp8q_array(output->n_slots, sizeof(*r->clipping));
     if (!r->clipping)
         return fp8q_fail_nomem(err);
+    if (o->fp8_cache) {
+        r->cache_scales = fp8q_array(output->n_layers, sizeof(*r->cache_scales));
+        if (!r->cache_scales)
+            return fp8q_fail_nomem(err);
+        FP8Q_TRY(fp8q_cache_scales_read(output, r->cache_scales, err));
+    }
     add_branch(r, FP8Q_EVAL_OUTPUT,
                (struct fp8q_branch){.model = output,
                                     .acts = o->acts,
                                     .round = o->round,
                                     .round_fmt = o->round_fmt,
-                                    .clipping = r->clipping});
+                                    .clipping = r->clipping,
+                                    .cache_scales = (const float(*)[2])r->cache_scales});
 
     if (o->decompose) {
         /* Each half of the damage alone: the source's weights with rounded inputs, and the output's
@@ -162,6 +170,7 @@ static void tear_down(struct run *r)
     }
     free(r->requant);
     free(r->clipping);
+    free(r->cache_scales);
     free(r->sample);
     free(r->modality);
     free(r->position);

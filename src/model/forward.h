@@ -31,6 +31,8 @@ struct fp8q_branch {
     const bool *round;
     enum fp8q_scale_fmt round_fmt;
     struct fp8q_clipping *clipping; /* NULL, or what is counted, by slot */
+    /* NULL, or keys and values pass through a cache of FP8: their scales, by layer.  */
+    const float (*cache_scales)[2];
 };
 
 /* Rotation of a group's tokens by one model's rotary embeddings: cos and sin of ropes[i],
@@ -64,13 +66,18 @@ struct fp8q_site_inputs {
 typedef int fp8q_site_fn(void *ctx, struct fp8q_forward *fw, const struct fp8q_site_inputs *inputs,
                          struct fp8q_error *err);
 
+/* Called with the keys behind the rotation and the values of a layer, @fw->k and @fw->v.  */
+typedef int fp8q_cache_fn(void *ctx, struct fp8q_forward *fw, const struct fp8q_group *group,
+                          uint32_t layer, struct fp8q_error *err);
+
 struct fp8q_forward {
     unsigned n_threads;
     const struct fp8q_watch *watch; /* NULL, or who may stop it */
     const struct fp8q_kernel *kernel;
     const struct fp8q_gemm *gemm;
-    fp8q_site_fn *on_site; /* NULL: none */
-    void *on_site_ctx;
+    fp8q_site_fn *on_site;   /* NULL: none */
+    fp8q_cache_fn *on_cache; /* NULL: none */
+    void *on_site_ctx;       /* of both */
     size_t max_tokens;
     /* buffers, owned */
     float *x, *q, *k, *v, *att, *gate, *up, *packed;

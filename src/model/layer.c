@@ -110,6 +110,25 @@ static int norm_at(const struct fp8q_layer *l, enum fp8q_norm place, const float
                           l->group->n_tokens, in, out, err);
 }
 
+/* Keys and values as an FP8 cache gives them back.  */
+static void pass_cache(const struct fp8q_layer *l)
+{
+    struct fp8q_forward *fw = l->fw;
+    const struct fp8q_model *m = l->branch->model;
+    size_t n = (size_t)m->n_kv_heads * (size_t)m->head_dim;
+    float *const halves[2] = {fw->k, fw->v};
+    uint8_t *codes = (uint8_t *)fw->workers; /* free between two products */
+
+    for (int half = 0; half < 2; half++) {
+        float scale = l->branch->cache_scales[l->index][half];
+        for (size_t t = 0; t < l->group->n_tokens; t++) {
+            float *x = halves[half] + t * n;
+            fw->kernel->encode[FP8Q_FLOAT_F32](codes, x, n, scale);
+            fw->kernel->decode[FP8Q_FLOAT_F32](x, codes, n, scale);
+        }
+    }
+}
+
 static int run_attention(const struct fp8q_layer *l, struct fp8q_error *err)
 {
     struct fp8q_forward *fw = l->fw;
@@ -121,6 +140,10 @@ static int run_attention(const struct fp8q_layer *l, struct fp8q_error *err)
     FP8Q_TRY(run_site(l, FP8Q_Q_PROJ, 3, x, (float *const[]){fw->q, fw->k, fw->v}, err));
 
     FP8Q_TRY(fp8q_step_rotate(l, err));
+    if (fw->on_cache)
+        FP8Q_TRY(fw->on_cache(fw->on_site_ctx, fw, l->group, l->index, err));
+    if (l->branch->cache_scales)
+        pass_cache(l);
     FP8Q_TRY(fp8q_attention(fw, m, l->group, m->window[l->index], err));
     FP8Q_TRY(run_site(l, FP8Q_O_PROJ, 1, fw->att, &fw->x, err));
 

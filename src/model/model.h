@@ -143,6 +143,11 @@ size_t fp8q_expert_slot(const struct fp8q_model *model, uint32_t layer, uint32_t
  * token", "left as they are", ..., "mixed" where linears differ.  Static storage.  */
 const char *fp8q_served_name(const struct fp8q_model *model);
 
+/* Scales of an FP8 cache of keys and values, by layer, as the checkpoint has them (k_scale, v_scale);
+ * 1 where it has none.  */
+int fp8q_cache_scales_read(const struct fp8q_model *model, float (*scales_out)[2],
+                           struct fp8q_error *err);
+
 /* FP8Q_E_UNSUPPORTED for a mixture of experts, where @what ("calibrate") cannot run one.  */
 int fp8q_model_check_dense(const struct fp8q_model *model, const char *what,
                            struct fp8q_error *err);

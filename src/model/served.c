@@ -106,3 +106,53 @@ int fp8q_served_acts(const struct fp8q_ckpt *ckpt, const char *name, enum fp8q_s
     *acts_out = (uint8_t)acts;
     return acts == FP8Q_ACTS_STATIC ? read_static(ckpt, name, static_scale_out, err) : FP8Q_OK;
 }
+
+/* ---- the cache ------------------------------------------------------------------------------- */
+
+/* "A.k_proj.k_scale" or "A.k_scale" of attention A, or NULL.  */
+static const struct fp8q_tensor *cache_scale(const struct fp8q_ckpt *ckpt, const char *attention,
+                                             char half)
+{
+    char name[200];
+
+    snprintf(name, sizeof(name), "%s.%c_proj.%c_scale", attention, half, half);
+    const struct fp8q_tensor *t = fp8q_ckpt_find(ckpt, name);
+    if (t)
+        return t;
+    snprintf(name, sizeof(name), "%s.%c_scale", attention, half);
+    return fp8q_ckpt_find(ckpt, name);
+}
+
+static int read_cache_scale(const struct fp8q_ckpt *ckpt, const char *attention, char half,
+                            float *out, struct fp8q_error *err)
+{
+    const struct fp8q_tensor *t = cache_scale(ckpt, attention, half);
+    struct fp8q_shown shown;
+
+    /* Engines take 1 where the checkpoint says nothing.  */
+    *out = 1.0f;
+    if (!t)
+        return FP8Q_OK;
+    if (t->n_elems == 1)
+        FP8Q_TRY(fp8q_read_floats(ckpt, t, fp8q_kernel_select("scalar"), out, err));
+    if (t->n_elems == 1 && *out > 0 && isfinite(*out))
+        return FP8Q_OK;
+    return fp8q_fail(err, FP8Q_E_FORMAT, "cache-scale",
+                     "tensor \"%s\": expected one finite scale above 0",
+                     fp8q_show(&shown, t->name));
+}
+
+int fp8q_cache_scales_read(const struct fp8q_model *m, float (*scales_out)[2],
+                           struct fp8q_error *err)
+{
+    for (uint32_t layer = 0; layer < m->n_layers; layer++) {
+        struct fp8q_name name;
+        fp8q_linear_name(m, layer, FP8Q_K_PROJ, "", &name);
+        char *last = strrchr(name.text, '.');
+        if (last)
+            *last = '\0';
+        FP8Q_TRY(read_cache_scale(m->ckpt, name.text, 'k', &scales_out[layer][0], err));
+        FP8Q_TRY(read_cache_scale(m->ckpt, name.text, 'v', &scales_out[layer][1], err));
+    }
+    return FP8Q_OK;
+}

@@ -45,6 +45,8 @@ static void write_fp8(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
         write_block_size(w, "weight_block_size", 1, FP8Q_GROUP);
     if (groups || plan->options.scale_fmt == FP8Q_SCALE_UE8M0)
         fp8q_jsonw_string(w, "scale_fmt", "ue8m0");
+    if (plan->options.fp8_cache)
+        fp8q_jsonw_string(w, "kv_cache_quant_algo", "FP8");
     write_list(w, "modules_to_not_convert", plan->not_converted, plan->n_not_converted);
     write_list(w, "ignored_layers", plan->exclusions, plan->n_exclusions);
 }
@@ -181,6 +183,16 @@ static void write_channel_targets(struct fp8q_jsonw *w, const struct fp8q_plan *
     fp8q_text_reset(&before);
 }
 
+/* How compressed-tensors, and ModelOpt in config.json, say that the cache is FP8.  */
+static void write_cache(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
+{
+    static const struct arguments tensor = {"tensor", 0, false};
+    if (plan->options.fp8_cache)
+        write_args(w, "kv_cache_scheme", tensor, false);
+    else
+        fp8q_jsonw_raw(w, "kv_cache_scheme", "null");
+}
+
 static void write_compressed_tensors(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
 {
     enum fp8q_scheme main = fp8q_plan_scheme(plan);
@@ -211,7 +223,7 @@ static void write_compressed_tensors(struct fp8q_jsonw *w, const struct fp8q_pla
 
     fp8q_jsonw_close(w, '}');
     write_list(w, "ignore", plan->exclusions, plan->n_exclusions);
-    fp8q_jsonw_raw(w, "kv_cache_scheme", "null");
+    write_cache(w, plan);
     fp8q_jsonw_raw(w, "global_compression_ratio", "null");
 }
 
@@ -234,6 +246,8 @@ static void write_modelopt(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
     fp8q_jsonw_string(w, NULL, "Linear");
     close_group(w, FP8Q_SCHEME_STATIC);
     fp8q_jsonw_close(w, '}');
+    if (plan->options.fp8_cache)
+        write_cache(w, plan);
     write_list(w, "ignore", plan->exclusions, plan->n_exclusions);
 }
 
@@ -247,7 +261,7 @@ static int write_hf_quant(struct fp8q_plan *plan, struct fp8q_error *err)
     write_producer(&w);
     fp8q_jsonw_open(&w, "quantization", '{');
     fp8q_jsonw_string(&w, "quant_algo", "FP8");
-    fp8q_jsonw_raw(&w, "kv_cache_quant_algo", "null");
+    fp8q_jsonw_string(&w, "kv_cache_quant_algo", plan->options.fp8_cache ? "FP8" : NULL);
     write_list(&w, "exclude_modules", plan->exclusions, plan->n_exclusions);
     fp8q_jsonw_close(&w, '}');
     fp8q_jsonw_close(&w, '}');

@@ -40,6 +40,11 @@ static int check_options(const struct fp8q_plan *plan, struct fp8q_warnings *war
                          "the modelopt format and --scheme FP8_STATIC: static input scales are "
                          "written with --format compressed-tensors or modelopt, and modelopt for "
                          "them only");
+    if (o->fp8_cache && !o->data)
+        return fp8q_fail(
+            err, FP8Q_E_ARG, "static-calibration",
+            "--kv-cache fp8 needs --calibration FILE: the statistics by which keys and "
+            "values are scaled (`fp8q calibrate`)");
     if (o->static_inputs && !o->data)
         return fp8q_fail(err, FP8Q_E_ARG, "static-calibration",
                          "--scheme FP8_STATIC needs --calibration FILE: the statistics by which "

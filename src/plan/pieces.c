@@ -252,6 +252,9 @@ static int add_source(struct builder *b, size_t source)
         return FP8Q_OK;
     if (converts && fp8q_is_quantization_marker(t->name))
         return FP8Q_OK;
+    /* Made anew.  */
+    if (b->plan->options.fp8_cache && fp8q_is_cache_scale(t->name))
+        return FP8Q_OK;
     /* Engines read them beside FP8 weights; in a plain checkpoint they are unknown names.  */
     if (b->plan->options.dequantize && t->n_elems == 1 && fp8q_is_cache_scale(t->name))
         return FP8Q_OK;
@@ -266,6 +269,63 @@ static int add_source(struct builder *b, size_t source)
         return add_split(b, source);
     uint64_t n_rows = t->ndim == 3 ? t->shape[0] * t->shape[1] : t->shape[0];
     return add_quantized(b, source, t->name, t->ndim, t->shape, 0, n_rows);
+}
+
+/* ---- scales of the cache ----------------------------------------------------------------------- */
+
+/* @n bytes of a weight's name are those of its attention.  Engines find the scales below the
+ * projections; of a fused one, below the attention.  */
+static int add_cache_scale(struct builder *b, size_t source, size_t n, bool values, bool fused)
+{
+    struct fp8q_plan *plan = b->plan;
+    const struct fp8q_data_scales *data = plan->options.data;
+    const struct fp8q_tensor *t = &plan->ckpt->tensors[source];
+    static const uint64_t one[1] = {1};
+    char half = values ? 'v' : 'k', *attention = fp8q_plan_alloc(plan, n + 1, 1);
+    char *name = fp8q_plan_alloc(plan, n + 32, 1);
+    size_t index;
+
+    struct fp8q_out_tensor scale = {.name = name,
+                                    .shape = make_shape(b, 1, one),
+                                    .ndim = 1,
+                                    .shard = t->shard,
+                                    .dtype = FP8Q_F32,
+                                    .kind = FP8Q_OUT_CONSTANT,
+                                    .end = sizeof(float),
+                                    .source = source};
+    if (!attention || !name || !scale.shape)
+        return fp8q_fail_nomem(b->err);
+
+    memcpy(attention, t->name, n);
+    if (fused)
+        snprintf(name, n + 32, "%s.%c_scale", attention, half);
+    else
+        snprintf(name, n + 32, "%s.%c_proj.%c_scale", attention, half, half);
+    FP8Q_TRY(data->cache(data->ctx, attention, values, &scale.value, b->err));
+    return add_tensor(b, scale, &index);
+}
+
+static int add_cache_scales(struct builder *b)
+{
+    const struct fp8q_ckpt *ckpt = b->plan->ckpt;
+    size_t n_before = b->plan->n_tensors;
+
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        const char *name = ckpt->tensors[i].name;
+        size_t k = fp8q_stem_len(name, ".k_proj.weight"), v = fp8q_stem_len(name, ".v_proj.weight");
+        size_t whole = fp8q_stem_len(name, ".qkv_proj.weight");
+        if (!b->plan->selection.decisions[i].linear)
+            continue;
+        if (k || whole)
+            FP8Q_TRY(add_cache_scale(b, i, k + whole, false, whole != 0));
+        if (v || whole)
+            FP8Q_TRY(add_cache_scale(b, i, v + whole, true, whole != 0));
+    }
+
+    if (b->plan->n_tensors > n_before)
+        return FP8Q_OK;
+    return fp8q_fail(b->err, FP8Q_E_UNSUPPORTED, "kv-cache",
+                     "--kv-cache: no key and value projections of a decoder were found");
 }
 
 /* ---- scales that are shared ------------------------------------------------------------------ */
@@ -335,6 +395,8 @@ static int add_sources(struct builder *b, size_t *order)
     qsort_r(order, ckpt->n_tensors, sizeof(*order), by_place, ckpt->tensors);
     for (size_t i = 0; i < ckpt->n_tensors; i++)
         FP8Q_TRY(add_source(b, order[i]));
+    if (b->plan->options.fp8_cache)
+        FP8Q_TRY(add_cache_scales(b));
     return share_scales(b);
 }
 

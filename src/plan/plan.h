@@ -17,6 +17,10 @@ struct fp8q_data_scales {
     const void *ctx;
     /* The scale of all inputs of the linear with @weight.  */
     int (*input)(const void *ctx, const char *weight, float *scale_out, struct fp8q_error *err);
+    /* The scale of the keys (@values: of the values) that attention "model.layers.0.self_attn" keeps
+     * in its cache.  */
+    int (*cache)(const void *ctx, const char *attention, bool values, float *scale_out,
+                 struct fp8q_error *err);
     const char *source_fingerprint; /* of the weights they were measured with; NULL: not asked */
 };
 
@@ -30,6 +34,7 @@ struct fp8q_plan_options {
     unsigned threads;
     unsigned tp;                         /* 0, or fail unless all partitions are multiples of 128 */
     bool static_inputs;                  /* each linear has an input scale, from @data */
+    bool fp8_cache;                      /* attentions have scales for a cache, from @data */
     const struct fp8q_data_scales *data; /* borrowed while the plan is made; NULL: none */
     bool dequantize;                     /* the other direction: FP8 becomes @to */
     enum fp8q_dtype to;                  /* BF16, F16 or F32 */

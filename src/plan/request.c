@@ -21,6 +21,7 @@ static const char *const scale_fmts[] = {"f32", "ue8m0", NULL};
 static const char *const schemes[] = {"FP8_BLOCK", "FP8_DYNAMIC", "FP8",
                                       "MXFP8",     "FP8_STATIC",  NULL};
 static const char *const input_ranges[] = {"absmax", "p99.99", "p99.9", "mse", NULL};
+static const char *const kv_caches[] = {"none", "fp8", NULL};
 static const char *const unaligned[] = {"keep", "quantize", "per-channel", NULL};
 
 _Static_assert(sizeof(enum fp8q_format) == sizeof(unsigned) &&
@@ -67,6 +68,8 @@ const struct fp8q_request_member fp8q_request_members[] = {
      "calibration", NULL, "FILE", "`fp8q calibrate` statistics: GPTQ rounding, or FP8_STATIC scales"},
     {"input_range", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(input_range), 0, input_ranges,
      "input-range", NULL, "HOW", "FP8_STATIC: absmax (default), p99.99, p99.9 or mse"},
+    {"kv_cache", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(kv_cache), 0, kv_caches,
+     "kv-cache", NULL, "TYPE", "fp8: scales of an FP8 cache of keys and values, from --calibration"},
     {"tp", FP8Q_MEMBER_COUNT, FP8Q_USE_QUANTIZE, AT(tp), 0, NULL,
      "tp", NULL, "N", "fail unless N-way tensor parallelism can be served"},
     {"max_shard_size", FP8Q_MEMBER_SIZE, FP8Q_USE_BOTH, AT(max_shard_size), 0, NULL,
@@ -421,6 +424,7 @@ struct fp8q_plan_options fp8q_request_options(const struct fp8q_request *r,
         .scales = r->scales,
         .scale_fmt = r->scale_fmt,
         .static_inputs = is_static,
+        .fp8_cache = r->kv_cache == FP8Q_KV_CACHE_FP8,
         .max_shard_size = r->max_shard_size,
         .tp = (unsigned)r->tp,
         .dequantize = r->dequantize,

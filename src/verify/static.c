@@ -36,6 +36,22 @@ static int stored_input(const void *ctx, const char *weight, float *scale_out,
     return read_one(ctx, name.text, scale_out, err);
 }
 
+/* The same of a cache: below the projection, or below the attention.  */
+static int stored_cache(const void *ctx, const char *attention, bool values, float *scale_out,
+                        struct fp8q_error *err)
+{
+    struct fp8q_name name;
+    char half = values ? 'v' : 'k';
+
+    *scale_out = 0;
+    if (strlen(attention) + 32 > sizeof(name.text))
+        return FP8Q_OK;
+    snprintf(name.text, sizeof(name.text), "%s.%c_proj.%c_scale", attention, half, half);
+    if (!fp8q_ckpt_find(ctx, name.text))
+        snprintf(name.text, sizeof(name.text), "%s.%c_scale", attention, half);
+    return read_one(ctx, name.text, scale_out, err);
+}
+
 /* Another tool's output says by its tensors that inputs are static.  */
 static bool has_input_scales(const struct fp8q_ckpt *ckpt)
 {
@@ -51,11 +67,12 @@ int fp8q_verify_data_open(const struct fp8q_report *report,
                           struct fp8q_data_scales_of *derived, struct fp8q_error *err)
 {
     *derived = (struct fp8q_data_scales_of){.ranges = NULL};
-    *stored = (struct fp8q_data_scales){.ctx = report->ckpt, .input = stored_input};
+    *stored = (struct fp8q_data_scales){
+        .ctx = report->ckpt, .input = stored_input, .cache = stored_cache};
 
     if (!report->ours && plan_options->format != FP8Q_FORMAT_FP8)
         plan_options->static_inputs = has_input_scales(report->ckpt);
-    if (!plan_options->static_inputs)
+    if (!plan_options->static_inputs && !plan_options->fp8_cache)
         return FP8Q_OK;
 
     plan_options->data = stored;
@@ -95,7 +112,9 @@ int fp8q_verify_data_check(struct fp8q_report *report, const struct fp8q_verify_
     struct fp8q_findings f = {.id = "data-scales",
                               .status = FP8Q_CHECK_FAIL,
                               .limit = "static scales as the calibration gives them"};
-    bool derived = report->ours && report->plan->options.static_inputs && options->calibration;
+    const struct fp8q_plan_options *asked = &report->plan->options;
+    bool derived =
+        report->ours && (asked->static_inputs || asked->fp8_cache) && options->calibration;
 
     if (!derived)
         return FP8Q_OK;

@@ -2,12 +2,15 @@
 import json
 import math
 import os
+import shutil
 import unittest
 
 import torch
 from compressed_tensors.quantization import QuantizationConfig
 from safetensors import safe_open
 from safetensors.torch import save_file
+
+from transformers.models.llama import modeling_llama
 
 import quantize_ref as ref
 import test_forward as forward
@@ -247,6 +250,73 @@ class Static(Case):
             with open(evidence, encoding="utf-8") as f:
                 top1[verdict] = json.load(f)["top1"]
         self.check(top1["fail"] < top1["pass"] - 0.01, f"first choices: {top1}")
+
+    def attended(self, model, seen, scales=None):
+        """Log-probabilities; @seen gets each layer's keys behind the rotation and values; @scales: an FP8 cache."""
+        def attend(module, query, key, value, *more, **named):
+            seen.setdefault(module.layer_idx, []).append((key.detach(), value.detach()))
+            if scales:
+                key, value = (quantized_to(x, 448 * s) for x, s in zip((key, value), scales[module.layer_idx]))
+            return plain(module, query, key, value, *more, **named)
+        plain, modeling_llama.eager_attention_forward = modeling_llama.eager_attention_forward, attend
+        try:
+            return forward.log_probs(model, self.ids)
+        finally:
+            modeling_llama.eager_attention_forward = plain
+
+    def test_cache(self):
+        """Scales of an FP8 cache: what calibrate saw, names and keys in each layout, and eval with such a cache."""
+        seen = {}
+        plain = self.attended(self.model, seen)
+        amax = {layer: [torch.stack([x.abs().amax((0, 2, 3)) for x in half]).amax(0) for half in zip(*parts)]
+                for layer, parts in seen.items()}
+        for layer, halves in amax.items():
+            got = self.statistics[f"model.layers.{layer}.self_attn.cache_absmax"]
+            self.check(torch.allclose(got, torch.stack(halves), rtol=1e-4), f"{layer}: {got} {halves}")
+
+        base = ("--calibration", self.calib, "--kv-cache", "fp8")
+        static = ("--scheme", "FP8_STATIC", "--format")
+        ct = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "tensor", "dynamic": False}
+        for options, key, value in (((), "kv_cache_quant_algo", "FP8"), (("--format", "compressed-tensors"), "kv_cache_scheme", ct),
+                                    ((*static, "compressed-tensors"), "kv_cache_scheme", ct),
+                                    ((*static, "modelopt"), "kv_cache_scheme", ct), (("--scales", "inline"), "kv_cache_quant_algo", "FP8")):
+            out = quantized(self.source, *base, *options)
+            tensors = read(out)
+            self.equal(quantization(out)[key], value, f"{options}")
+            scales = {}
+            for layer, halves in amax.items():
+                for half, most in zip("kv", halves):
+                    name = f"model.layers.{layer}.self_attn.{half}_proj.{half}_scale"
+                    self.equal((tensors[name].shape, tensors[name].dtype), ((1,), F32), name)
+                    self.check(abs(float(tensors[name]) / float(most.max() / 448) - 1) < 1e-4, name)
+                    scales.setdefault(layer, []).append(float(tensors[name]))
+            self.equal(sum(n.endswith(("k_scale", "v_scale")) for n in tensors), 2 * len(amax), f"{options}: no other")
+            for arguments in ((), ("--source", self.source), ("--source", self.source, "--calibration", self.calib)):
+                fp8q_ok("verify", out, "-q", *arguments)
+        with open(os.path.join(quantized(self.source, *base, *static, "modelopt"), "hf_quant_config.json"), encoding="utf-8") as f:
+            self.equal(json.load(f)["quantization"]["kv_cache_quant_algo"], "FP8", "hf_quant_config.json")
+
+        # A scale that fits, and one so small that the cache saturates.
+        out = quantized(self.source, *base, "--format", "compressed-tensors", "--scheme", "FP8_DYNAMIC")
+        back, damaged = out + "-kv", out + "-small"
+        fp8q_ok("dequantize", out, back, "--dtype", "f32", "-q")
+        self.equal([n for n in read(back) if n.endswith("_scale")], [], "scales are not carried")
+        shutil.copytree(out, damaged)
+        file = os.path.join(damaged, SIDECAR)
+        with safe_open(file, "pt") as f:
+            tensors = {k: f.get_tensor(k) / (8 if k.endswith(("k_scale", "v_scale")) else 1) for k in f.keys()}
+        save_file(tensors, file, metadata={"format": "pt"})
+        klds = []
+        for path, factor in ((out, 1), (damaged, 1 / 8)):
+            cached = self.attended(forward.load(back), {}, {l: [s * factor for s in both] for l, both in scales.items()})
+            status, found = fp8q_json("eval", self.source, path, "--inputs", self.inputs, "--kv-cache", "--acts", "none")
+            self.equal((status, found["kv_cache"]), (0, "fp8"), path)
+            kld = forward.mean_kld(plain, cached)
+            klds.append(kld)
+            self.check(abs(found["kld"]["mean"] / kld - 1) < 0.06, f"{path}: {found['kld']['mean']}, torch {kld}")
+        self.check(klds[1] > 3 * klds[0], f"saturation shows: {klds}")
+        got, found = fp8q_json("quantize", self.source, fresh_dir() + "/out", "--kv-cache", "fp8")
+        self.equal((got, found["error"]["id"]), (2, "static-calibration"), "without a calibration")
 
     def test_refusals(self):
         """No calibration, another one, and what the layouts cannot say."""
