@@ -40,12 +40,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc.h"
 #include "base/dir.h"
-#include "base/io.h"
-#include "base/mem.h"
 #include "base/path.h"
 #include "destination/check.h"
+#include "destination/journal.h"
 
 static int is_there(const char *path, bool *there_out, struct fp8q_error *err)
 {
@@ -62,156 +60,6 @@ static int in_dir(const char *dir, const char *name, bool *there_out, struct fp8
 static int flush_parent(const struct fp8q_outdir *out, struct fp8q_error *err)
 {
     return fp8q_fsync_dir(out->names.parent, err);
-}
-
-/* ---- which output is it? --------------------------------------------------------------------- */
-
-enum { LOOKED_AT = 1 << 20 };
-
-/* The first bytes of a file hold every header and checksum.  @buf takes them.  */
-static int read_beginning(const char *path, char *buf, struct stat *stat_out, size_t *n_out,
-                          struct fp8q_error *err)
-{
-    int fd;
-    FP8Q_TRY(fp8q_open_read(path, stat_out, &fd, err));
-    *n_out = (size_t)fp8q_min_u64((uint64_t)stat_out->st_size, LOOKED_AT);
-    int status = fp8q_pread(fd, buf, *n_out, 0, path, err);
-    (void)fp8q_close(&fd, path, NULL);
-    return status;
-}
-
-static int mark_file(const char *dir, const char *name, char *buf, uint32_t *crc,
-                     struct fp8q_error *err)
-{
-    struct stat st = {0};
-    size_t n = 0;
-
-    char *path = fp8q_join(dir, name);
-    int status = path ? read_beginning(path, buf, &st, &n, err) : fp8q_fail_nomem(err);
-    free(path);
-    FP8Q_TRY(status);
-
-    /* Name and size count, too: two files of the same beginning are told apart.  */
-    *crc = fp8q_crc32(*crc, name, strlen(name) + 1);
-    *crc = fp8q_crc32(*crc, &st.st_size, sizeof(st.st_size));
-    *crc = fp8q_crc32(*crc, buf, n);
-    return FP8Q_OK;
-}
-
-static int mark_files(const char *dir, const struct fp8q_listing *files, char *buf,
-                      uint32_t *crc_out, struct fp8q_error *err)
-{
-    *crc_out = 0;
-    for (size_t i = 0; i < files->count; i++)
-        FP8Q_TRY(mark_file(dir, files->names[i], buf, crc_out, err));
-    return FP8Q_OK;
-}
-
-/* *@complete_out is false, and the result 0, if a listed file is not there.  */
-static int mark_of(const char *dir, const struct fp8q_listing *files, uint32_t *crc_out,
-                   bool *complete_out, struct fp8q_error *err)
-{
-    const char *missing;
-
-    *crc_out = 0;
-    *complete_out = false;
-    FP8Q_TRY(fp8q_listing_missing(files, dir, &missing, err));
-    if (missing)
-        return FP8Q_OK;
-
-    char *buf = malloc(LOOKED_AT);
-    int status = buf ? mark_files(dir, files, buf, crc_out, err) : fp8q_fail_nomem(err);
-    free(buf);
-    *complete_out = status == FP8Q_OK;
-    return status;
-}
-
-/* ---- commit.json ----------------------------------------------------------------------------- */
-
-static int put_commit(const struct fp8q_outdir *out, const struct fp8q_text *text,
-                      struct fp8q_error *err)
-{
-    FP8Q_TRY(fp8q_text_status(text, err));
-    return fp8q_workdir_put(&out->names, FP8Q_COMMIT_NAME, text->data, false, err);
-}
-
-static int write_commit(const struct fp8q_outdir *out, const struct fp8q_lock_file *lock,
-                        struct fp8q_error *err)
-{
-    struct fp8q_jsonw w = {.indent = 1};
-    uint32_t mark;
-    bool complete;
-
-    /* Of DST.partial, which is whole by now: it is how the next run knows the new output.  */
-    FP8Q_TRY(mark_of(out->names.partial, out->rules.files, &mark, &complete, err));
-
-    fp8q_jsonw_open(&w, NULL, '{');
-    fp8q_jsonw_uint(&w, "mark", mark);
-    fp8q_listing_write(&out->old, "replaced", &w);
-    fp8q_lock_file_json(lock, &w);
-    fp8q_jsonw_close(&w, '}');
-
-    int status = put_commit(out, &w.text, err);
-    fp8q_text_reset(&w.text);
-    return status;
-}
-
-/* A commit that was begun and not ended, as commit.json has it.  */
-struct commit {
-    bool pending;
-    uint64_t mark;           /* of the new output */
-    struct fp8q_listing old; /* files of the output to be replaced */
-    struct fp8q_lock_file lock;
-};
-
-static void commit_reset(struct commit *c)
-{
-    fp8q_listing_reset(&c->old);
-    fp8q_lock_file_reset(&c->lock);
-}
-
-static int parse_commit(const struct fp8q_json *json, struct commit *c, struct fp8q_error *err)
-{
-    (void)fp8q_json_uint(fp8q_json_get(json, "mark"), &c->mark);
-    FP8Q_TRY(fp8q_listing_parse(fp8q_json_get(json, "replaced"), &c->old, err));
-    return fp8q_lock_file_parse(json, &c->lock, err);
-}
-
-static int read_commit(const struct fp8q_destination *names, struct commit *c,
-                       struct fp8q_error *err)
-{
-    struct fp8q_json *json;
-
-    /* No checksum is as large, so a commit.json without a mark matches no output.  */
-    *c = (struct commit){.mark = UINT64_MAX};
-    FP8Q_TRY(fp8q_workdir_get(names, FP8Q_COMMIT_NAME, &json, err));
-    c->pending = json != NULL;
-    if (!json)
-        return FP8Q_OK;
-
-    int status = parse_commit(json, c, err);
-    fp8q_json_free(json);
-    if (status != FP8Q_OK)
-        commit_reset(c);
-    return status;
-}
-
-int fp8q_commit_pending(const struct fp8q_destination *names, bool *pending_out,
-                        struct fp8q_listing *old_out, struct fp8q_error *err)
-{
-    struct commit c;
-    *pending_out = false;
-    *old_out = (struct fp8q_listing){0};
-    FP8Q_TRY(read_commit(names, &c, err));
-    *pending_out = c.pending;
-    *old_out = c.old;
-    fp8q_lock_file_reset(&c.lock);
-    return FP8Q_OK;
-}
-
-static int drop_commit(const struct fp8q_outdir *out, struct fp8q_error *err)
-{
-    return fp8q_unlink_in(out->names.work, FP8Q_COMMIT_NAME, err);
 }
 
 /* ---- undo ------------------------------------------------------------------------------------ */
@@ -316,7 +164,7 @@ static int is_committed(const struct fp8q_destination *names, const struct fp8q_
         return FP8Q_OK;
     }
 
-    FP8Q_TRY(mark_of(names->final, files, &crc, &complete, err));
+    FP8Q_TRY(fp8q_mark_of(names->final, files, &crc, &complete, err));
     *committed_out = complete && crc == mark;
     if (!*committed_out)
         return FP8Q_OK;
@@ -325,7 +173,7 @@ static int is_committed(const struct fp8q_destination *names, const struct fp8q_
      * on to become DST.  */
     FP8Q_TRY(is_there(names->partial, &partial, err));
     if (partial) {
-        FP8Q_TRY(mark_of(names->partial, files, &crc, &same, err));
+        FP8Q_TRY(fp8q_mark_of(names->partial, files, &crc, &same, err));
         *committed_out = !same || crc != mark;
     }
     return FP8Q_OK;
@@ -354,7 +202,7 @@ static int take_lock_back(const struct fp8q_destination *names, const struct fp8
 }
 
 static int recover(struct fp8q_outdir *out, const struct fp8q_listing *files,
-                   const struct commit *c, bool *committed_out, struct fp8q_error *err)
+                   const struct fp8q_journal *c, bool *committed_out, struct fp8q_error *err)
 {
     bool left;
     FP8Q_TRY(is_committed(&out->names, files, c->mark, committed_out, err));
@@ -362,7 +210,7 @@ static int recover(struct fp8q_outdir *out, const struct fp8q_listing *files,
         FP8Q_TRY(take_lock_back(&out->names, &c->lock, err));
         FP8Q_TRY(out->names.is_dir ? put_back_dir(out, &c->old, err)
                                    : put_back_files(out, files, &c->old, err));
-        return drop_commit(out, err);
+        return fp8q_unlink_in(out->names.work, FP8Q_COMMIT_NAME, err);
     }
 
     /* The name is on disk before the old output goes: one of the two survives a power failure.  */
@@ -374,28 +222,28 @@ static int recover(struct fp8q_outdir *out, const struct fp8q_listing *files,
 int fp8q_commit_recover(struct fp8q_outdir *out, const struct fp8q_listing *files,
                         bool *committed_out, struct fp8q_error *err)
 {
-    struct commit c;
+    struct fp8q_journal c;
     *committed_out = false;
-    FP8Q_TRY(read_commit(&out->names, &c, err));
+    FP8Q_TRY(fp8q_journal_read(&out->names, &c, err));
     int status = c.pending ? recover(out, files, &c, committed_out, err) : FP8Q_OK;
-    commit_reset(&c);
+    fp8q_journal_reset(&c);
     return status;
 }
 
 int fp8q_commit_killed_lock(const struct fp8q_destination *names, const struct fp8q_listing *files,
                             struct fp8q_lock_file *lock_out, struct fp8q_error *err)
 {
-    struct commit c;
+    struct fp8q_journal c;
     bool committed = false;
     *lock_out = (struct fp8q_lock_file){.path = NULL};
-    FP8Q_TRY(read_commit(names, &c, err));
+    FP8Q_TRY(fp8q_journal_read(names, &c, err));
 
     int status = c.lock.path ? is_committed(names, files, c.mark, &committed, err) : FP8Q_OK;
     if (status == FP8Q_OK && !committed) {
         *lock_out = c.lock;
         c.lock.path = NULL; /* the caller's from here on */
     }
-    commit_reset(&c);
+    fp8q_journal_reset(&c);
     return status;
 }
 
@@ -533,7 +381,7 @@ static int open_lock(const struct fp8q_outdir *out, struct fp8q_lock_file *lock,
 static int place(const struct fp8q_outdir *out, const struct fp8q_lock_file *lock,
                  struct fp8q_error *err)
 {
-    FP8Q_TRY(write_commit(out, lock, err));
+    FP8Q_TRY(fp8q_journal_write(out, lock, err));
     if (out->lock_path)
         FP8Q_TRY(fp8q_lock_file_write(lock, out->lock_path, out->lock_text, err));
     return out->names.is_dir ? commit_dir(out, err) : commit_files(out, err);

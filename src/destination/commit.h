@@ -24,9 +24,4 @@ int fp8q_commit_recover(struct fp8q_outdir *out, const struct fp8q_listing *file
 int fp8q_commit_killed_lock(const struct fp8q_destination *names, const struct fp8q_listing *files,
                             struct fp8q_lock_file *lock_out, struct fp8q_error *err);
 
-/* Whether a commit was begun and not ended; *@old_out are the files of the output to be replaced,
- * which stand in DST.partial if two names were swapped.  */
-int fp8q_commit_pending(const struct fp8q_destination *names, bool *pending_out,
-                        struct fp8q_listing *old_out, struct fp8q_error *err);
-
 #endif

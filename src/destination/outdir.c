@@ -15,24 +15,24 @@
 #include "base/dir.h"
 #include "base/path.h"
 #include "destination/commit.h"
+#include "destination/journal.h"
 #include "destination/state.h"
 #include "destination/check.h"
 
 /* What an earlier run left beside DST.  */
 struct leftover {
-    bool work, partial;        /* the directories are there */
-    bool records;              /* finished shards, or shards at work */
-    struct fp8q_json *state;   /* or NULL */
-    struct fp8q_listing files; /* by the state */
-    bool pending;              /* a commit was begun */
-    struct fp8q_listing old;   /* by the commit */
+    bool work, partial;         /* the directories are there */
+    bool records;               /* finished shards, or shards at work */
+    struct fp8q_json *state;    /* or NULL */
+    struct fp8q_listing files;  /* by the state */
+    struct fp8q_journal commit; /* that was begun */
 };
 
 static void leftover_reset(struct leftover *left)
 {
     fp8q_json_free(left->state);
     fp8q_listing_reset(&left->files);
-    fp8q_listing_reset(&left->old);
+    fp8q_journal_reset(&left->commit);
     *left = (struct leftover){0};
 }
 
@@ -60,7 +60,7 @@ static int look_at_old(const struct fp8q_destination *names, const struct leftov
                        struct fp8q_error *err)
 {
     struct fp8q_strangers strangers;
-    FP8Q_TRY(fp8q_listing_strangers(&left->old, names->old, &strangers, err));
+    FP8Q_TRY(fp8q_listing_strangers(&left->commit.old, names->old, &strangers, err));
     return strangers.count ? foreign(names->old, strangers.names, err) : FP8Q_OK;
 }
 
@@ -68,7 +68,7 @@ static int read_work(const struct fp8q_destination *names, struct leftover *left
                      struct fp8q_error *err)
 {
     FP8Q_TRY(fp8q_workdir_state(names, &left->state, &left->files, err));
-    return fp8q_commit_pending(names, &left->pending, &left->old, err);
+    return fp8q_journal_read(names, &left->commit, err);
 }
 
 static int look_at_work(const struct fp8q_destination *names, struct leftover *left,
@@ -103,8 +103,8 @@ static int look_at_partial(const struct fp8q_destination *names, struct leftover
         return FP8Q_OK;
 
     FP8Q_TRY(fp8q_listing_strangers(&left->files, names->partial, &strangers, err));
-    if (strangers.count && left->pending)
-        FP8Q_TRY(fp8q_listing_strangers(&left->old, names->partial, &others, err));
+    if (strangers.count && left->commit.pending)
+        FP8Q_TRY(fp8q_listing_strangers(&left->commit.old, names->partial, &others, err));
 
     bool ours = strangers.count == 0 || others.count == 0;
     return ours ? FP8Q_OK : foreign(names->partial, strangers.names, err);
@@ -154,7 +154,7 @@ static int check_final(const struct fp8q_destination *names, const struct fp8q_o
 {
     struct fp8q_listing old;
     bool empty;
-    if (left->pending)
+    if (left->commit.pending)
         return FP8Q_OK;
 
     int status = fp8q_destination_check(names, &job->rules, &old, &empty, err);
@@ -373,7 +373,7 @@ static int settle_commit(struct fp8q_outdir *out, const struct fp8q_outdir_job *
 {
     struct fp8q_shown shown;
 
-    if (!left->pending)
+    if (!left->commit.pending)
         return FP8Q_OK;
     if (job->use == FP8Q_OUTDIR_PART) /* which shares the lock */
         return fp8q_fail(
