@@ -15,131 +15,19 @@
 #include "base/dir.h"
 #include "base/path.h"
 #include "destination/commit.h"
-#include "destination/journal.h"
+#include "destination/leftover.h"
 #include "destination/state.h"
 #include "destination/check.h"
 
-/* What an earlier run left beside DST.  */
-struct leftover {
-    bool work, partial;         /* the directories are there */
-    bool records;               /* finished shards, or shards at work */
-    struct fp8q_json *state;    /* or NULL */
-    struct fp8q_listing files;  /* by the state */
-    struct fp8q_journal commit; /* that was begun */
-};
-
-static void leftover_reset(struct leftover *left)
-{
-    fp8q_json_free(left->state);
-    fp8q_listing_reset(&left->files);
-    fp8q_journal_reset(&left->commit);
-    *left = (struct leftover){0};
-}
-
-/* ---- whose is it? ---------------------------------------------------------------------------- */
-
-static int foreign(const char *path, const char *why, struct fp8q_error *err)
-{
-    struct fp8q_shown shown;
-    return fp8q_fail(err, FP8Q_E_ARG, "dst-partial-foreign",
-                     "%s: is needed for the work and is not fp8q's: %.500s; move it away, or write "
-                     "to another DST",
-                     fp8q_show(&shown, path), why);
-}
-
-/* Nothing, or a real directory.  */
-static int look_at(const char *path, bool *there_out, struct fp8q_error *err)
-{
-    struct stat st;
-    FP8Q_TRY(fp8q_lstat(path, &st, there_out, err));
-    return *there_out && !S_ISDIR(st.st_mode) ? foreign(path, "it is no directory", err) : FP8Q_OK;
-}
-
-/* What stands aside is listed by the commit that set it aside.  */
-static int look_at_old(const struct fp8q_destination *names, const struct leftover *left,
-                       struct fp8q_error *err)
-{
-    struct fp8q_strangers strangers;
-    FP8Q_TRY(fp8q_listing_strangers(&left->commit.old, names->old, &strangers, err));
-    return strangers.count ? foreign(names->old, strangers.names, err) : FP8Q_OK;
-}
-
-static int read_work(const struct fp8q_destination *names, struct leftover *left,
-                     struct fp8q_error *err)
-{
-    FP8Q_TRY(fp8q_workdir_state(names, &left->state, &left->files, err));
-    return fp8q_journal_read(names, &left->commit, err);
-}
-
-static int look_at_work(const struct fp8q_destination *names, struct leftover *left,
-                        struct fp8q_error *err)
-{
-    struct fp8q_strangers strangers;
-    struct fp8q_error why = {0};
-
-    FP8Q_TRY(look_at(names->work, &left->work, err));
-    if (!left->work)
-        return FP8Q_OK;
-
-    FP8Q_TRY(fp8q_workdir_strangers(names, &left->records, &strangers, err));
-    if (strangers.count)
-        return foreign(names->work, strangers.names, err);
-
-    /* What fp8q did not write says that nothing in the directory is its own.  */
-    int status = read_work(names, left, &why);
-    if (status == FP8Q_E_FORMAT)
-        return foreign(names->work, why.message, err);
-    return status == FP8Q_OK ? look_at_old(names, left, err) : fp8q_fail_as(err, &why);
-}
-
-/* All of it is listed by the state; or it is the old output of a commit that was killed.  */
-static int look_at_partial(const struct fp8q_destination *names, struct leftover *left,
-                           struct fp8q_error *err)
-{
-    struct fp8q_strangers strangers, others = {.count = 1};
-
-    FP8Q_TRY(look_at(names->partial, &left->partial, err));
-    if (!left->partial)
-        return FP8Q_OK;
-
-    FP8Q_TRY(fp8q_listing_strangers(&left->files, names->partial, &strangers, err));
-    if (strangers.count && left->commit.pending)
-        FP8Q_TRY(fp8q_listing_strangers(&left->commit.old, names->partial, &others, err));
-
-    bool ours = strangers.count == 0 || others.count == 0;
-    return ours ? FP8Q_OK : foreign(names->partial, strangers.names, err);
-}
-
-static int look_at_both(const struct fp8q_destination *names, struct leftover *left,
-                        struct fp8q_error *err)
-{
-    FP8Q_TRY(look_at_work(names, left, err));
-    return look_at_partial(names, left, err);
-}
-
-static int look(const struct fp8q_destination *names, struct leftover *left, struct fp8q_error *err)
-{
-    *left = (struct leftover){0};
-    int status = look_at_both(names, left, err);
-    if (status != FP8Q_OK)
-        leftover_reset(left);
-    return status;
-}
-
-static uint64_t parts_of(const struct leftover *left)
-{
-    uint64_t parts = 0;
-    (void)fp8q_json_uint(fp8q_json_get(left->state, "parts"), &parts);
-    return parts;
-}
+/* ---- what can be refused before the work ------------------------------------------------------ */
 
 /* Finished parts are hours of other machines: they go only with --overwrite.  */
 static int check_parts(const struct fp8q_destination *names, const struct fp8q_outdir_job *job,
-                       const struct leftover *left, struct fp8q_error *err)
+                       const struct fp8q_leftover *left, struct fp8q_error *err)
 {
     struct fp8q_shown a, b, c;
     if (job->use != FP8Q_OUTDIR_FRESH || job->rules.overwrite || !left->records ||
-        parts_of(left) == 0)
+        fp8q_leftover_parts(left) == 0)
         return FP8Q_OK;
     return fp8q_fail(
         err, FP8Q_E_ARG, "parts-exist",
@@ -150,7 +38,7 @@ static int check_parts(const struct fp8q_destination *names, const struct fp8q_o
 
 /* DST, unless a commit was begun: then it is known only once that is settled.  */
 static int check_final(const struct fp8q_destination *names, const struct fp8q_outdir_job *job,
-                       const struct leftover *left, struct fp8q_error *err)
+                       const struct fp8q_leftover *left, struct fp8q_error *err)
 {
     struct fp8q_listing old;
     bool empty;
@@ -212,11 +100,11 @@ static int check_lock(const struct fp8q_destination *names, const char *lock_pat
 }
 
 static int check_names(const struct fp8q_destination *names, const struct fp8q_outdir_job *job,
-                       struct leftover *left, struct fp8q_error *err)
+                       struct fp8q_leftover *left, struct fp8q_error *err)
 {
     FP8Q_TRY(fp8q_destination_check_lengths(names, job->rules.files, err));
     FP8Q_TRY(check_lock(names, job->lock_path, err));
-    FP8Q_TRY(look(names, left, err));
+    FP8Q_TRY(fp8q_leftover_look(names, left, err));
     FP8Q_TRY(check_final(names, job, left, err));
     return check_parts(names, job, left, err);
 }
@@ -224,10 +112,10 @@ static int check_names(const struct fp8q_destination *names, const struct fp8q_o
 int fp8q_outdir_check(const struct fp8q_outdir_job *job, struct fp8q_error *err)
 {
     struct fp8q_destination names;
-    struct leftover left = {0};
+    struct fp8q_leftover left = {0};
     FP8Q_TRY(fp8q_destination_open(job->destination, job->rules.ckpt->is_dir, &names, err));
     int status = check_names(&names, job, &left, err);
-    leftover_reset(&left);
+    fp8q_leftover_reset(&left);
     fp8q_destination_reset(&names);
     return status;
 }
@@ -244,7 +132,7 @@ static int make_dir(const char *path, mode_t mode, bool *made_out, struct fp8q_e
     if (*made_out)
         return FP8Q_OK;
 
-    FP8Q_TRY(look_at(path, &there, err));
+    FP8Q_TRY(fp8q_look_for_dir(path, &there, err));
     if (there)
         return FP8Q_OK;
 
@@ -292,7 +180,7 @@ static int fail_other_state(const struct fp8q_outdir *out, enum fp8q_outdir_use 
 }
 
 static int compare_state(const struct fp8q_outdir *out, const struct fp8q_outdir_job *job,
-                         const struct leftover *left, struct fp8q_error *err)
+                         const struct fp8q_leftover *left, struct fp8q_error *err)
 {
     struct fp8q_text difference = {0};
     int status = fp8q_state_difference(left->state, job->state, &difference, err);
@@ -302,24 +190,12 @@ static int compare_state(const struct fp8q_outdir *out, const struct fp8q_outdir
     return status;
 }
 
-static int remove_leftover(const struct fp8q_outdir *out, const struct leftover *left,
-                           struct fp8q_error *err)
-{
-    bool gone;
-
-    /* DST.partial first: the state lists its files, and must outlive them.  */
-    FP8Q_TRY(fp8q_listing_remove(&left->files, out->names.partial, &gone, err));
-    if (!gone)
-        return foreign(out->names.partial, "something was put into it", err);
-    return fp8q_workdir_clear(&out->names, err);
-}
-
 /* Another part may write its state at the same moment; the first one counts.  */
 static int write_state(const struct fp8q_outdir *out, const struct fp8q_outdir_job *job,
                        struct fp8q_error *err)
 {
     struct fp8q_error why = {0};
-    struct leftover left = {0};
+    struct fp8q_leftover left = {0};
 
     int status = fp8q_workdir_put(&out->names, FP8Q_STATE_NAME, job->state, true, &why);
     if (status == FP8Q_OK)
@@ -329,13 +205,13 @@ static int write_state(const struct fp8q_outdir *out, const struct fp8q_outdir_j
 
     FP8Q_TRY(fp8q_workdir_state(&out->names, &left.state, &left.files, err));
     status = left.state ? compare_state(out, job, &left, err) : FP8Q_OK;
-    leftover_reset(&left);
+    fp8q_leftover_reset(&left);
     return status;
 }
 
 /* *@resumed_out: finished shards may be there.  */
 static int settle_state(const struct fp8q_outdir *out, const struct fp8q_outdir_job *job,
-                        struct leftover *left, bool *resumed_out, struct fp8q_error *err)
+                        struct fp8q_leftover *left, bool *resumed_out, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
     *resumed_out = false;
@@ -346,7 +222,7 @@ static int settle_state(const struct fp8q_outdir *out, const struct fp8q_outdir_
                              "%s: no part of a conversion to it has been run",
                              fp8q_show(&shown, out->names.final));
         if (job->use == FP8Q_OUTDIR_FRESH)
-            FP8Q_TRY(remove_leftover(out, left, err));
+            FP8Q_TRY(fp8q_leftover_remove(&out->names, left, err));
         return write_state(out, job, err);
     }
 
@@ -369,7 +245,7 @@ static int check_space(const struct fp8q_outdir *out, uint64_t size_bytes, struc
 /* ---- open ------------------------------------------------------------------------------------ */
 
 static int settle_commit(struct fp8q_outdir *out, const struct fp8q_outdir_job *job,
-                         struct leftover *left, struct fp8q_error *err)
+                         struct fp8q_leftover *left, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
 
@@ -383,8 +259,8 @@ static int settle_commit(struct fp8q_outdir *out, const struct fp8q_outdir_job *
 
     FP8Q_TRY(fp8q_commit_recover(out, &left->files, &out->committed, err));
     /* The names stand otherwise now, so everything is looked at again.  */
-    leftover_reset(left);
-    return look(&out->names, left, err);
+    fp8q_leftover_reset(left);
+    return fp8q_leftover_look(&out->names, left, err);
 }
 
 /* The mode of DST: of the directory that it comes from, as `cp -r` would give it.  */
@@ -402,7 +278,7 @@ static mode_t partial_mode(const struct fp8q_outdir *out)
 struct taking {
     const struct fp8q_outdir_job *job;
     struct fp8q_outdir *out;
-    struct leftover left;
+    struct fp8q_leftover left;
     bool made_work, made_partial; /* by this run */
     bool locked;
 };
@@ -414,7 +290,7 @@ static int settle(struct taking *t, struct fp8q_error *err)
     struct fp8q_outdir *out = t->out;
     bool resumed;
 
-    FP8Q_TRY(look(&out->names, &t->left, err));
+    FP8Q_TRY(fp8q_leftover_look(&out->names, &t->left, err));
     FP8Q_TRY(settle_commit(out, job, &t->left, err));
 
     /* A finished output: there is nothing left that could be checked or made.  */
@@ -481,7 +357,7 @@ int fp8q_outdir_open(const struct fp8q_outdir_job *job, struct fp8q_outdir *out,
     FP8Q_TRY(fp8q_destination_open(job->destination, job->rules.ckpt->is_dir, &out->names, err));
 
     int status = take(&t, warnings, err);
-    leftover_reset(&t.left);
+    fp8q_leftover_reset(&t.left);
     if (status != FP8Q_OK)
         give_up(&t);
     else
@@ -492,10 +368,10 @@ int fp8q_outdir_open(const struct fp8q_outdir_job *job, struct fp8q_outdir *out,
 /* ---- clean ----------------------------------------------------------------------------------- */
 
 /* *@cleared_out: DST.partial.fp8q can go.  */
-static int clean(struct fp8q_outdir *out, const struct fp8q_outdir_job *job, struct leftover *left,
-                 bool *cleared_out)
+static int clean(struct fp8q_outdir *out, const struct fp8q_outdir_job *job,
+                 struct fp8q_leftover *left, bool *cleared_out)
 {
-    FP8Q_TRY(look(&out->names, left, NULL));
+    FP8Q_TRY(fp8q_leftover_look(&out->names, left, NULL));
     if (!left->work)
         return FP8Q_OK;
     FP8Q_TRY(take_lock(out, false, NULL, NULL));
@@ -504,8 +380,8 @@ static int clean(struct fp8q_outdir *out, const struct fp8q_outdir_job *job, str
     /* Without DST.partial there is no shard that a record could speak of.  */
     if (!left->partial)
         FP8Q_TRY(fp8q_workdir_clear(&out->names, NULL));
-    else if (left->state && parts_of(left) == 0)
-        FP8Q_TRY(remove_leftover(out, left, NULL));
+    else if (left->state && fp8q_leftover_parts(left) == 0)
+        FP8Q_TRY(fp8q_leftover_remove(&out->names, left, NULL));
     else
         return FP8Q_OK;
 
@@ -516,7 +392,7 @@ static int clean(struct fp8q_outdir *out, const struct fp8q_outdir_job *job, str
 void fp8q_outdir_clean(const struct fp8q_outdir_job *job)
 {
     struct fp8q_outdir out = {.rules = job->rules, .lock_fd = -1};
-    struct leftover left = {0};
+    struct fp8q_leftover left = {0};
     bool cleared = false;
     bool is_dir = job->rules.ckpt->is_dir;
 
@@ -525,6 +401,6 @@ void fp8q_outdir_clean(const struct fp8q_outdir_job *job)
 
     /* In silence: DST is complete, so what cannot be cleaned is no failure.  */
     (void)clean(&out, job, &left, &cleared);
-    leftover_reset(&left);
+    fp8q_leftover_reset(&left);
     fp8q_workdir_close(&out, cleared);
 }
