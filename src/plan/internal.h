@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "engines/tp.h"
 #include "plan/plan.h"
+#include "plan/spellings.h"
 
 /* Fills plan->tensors and plan->pieces in the order in which the sources lie on disk, so that
  * reading is sequential; tensors[].shard is the source's.  pieces.c  */
@@ -22,6 +23,12 @@ struct fp8q_tp fp8q_plan_tp(const struct fp8q_plan *plan);
 /* Fills plan->exclusions: every module that stays, in the spellings that engines ask for
  * (docs/reference/format.md "exclusion list"), sorted.  */
 int fp8q_exclude(struct fp8q_plan *plan, struct fp8q_warnings *warnings, struct fp8q_error *err);
+/* Narrows the list and proves it: the second half of fp8q_exclude().  narrow.c  */
+int fp8q_exclude_narrow(struct fp8q_plan *plan, struct fp8q_spellings *list,
+                        struct fp8q_spellings *not_converted, struct fp8q_warnings *warnings,
+                        struct fp8q_error *err);
+/* Whether a tensor of the source is quantized; @plan is a struct fp8q_plan.  exclude.c  */
+bool fp8q_plan_quantizes(const void *plan, size_t tensor);
 /* Whether an lm_head is quantized.  exclude.c  */
 bool fp8q_head_is_quantized(const struct fp8q_plan *plan);
 /* Whether there are layers of a draft root `mtp.`, whose numbers are those of the main ones.  */
