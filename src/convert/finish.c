@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * finish.c - sidecar, index and config, from the plan and the records.
+ *
+ * How it works.  Every checksum of the output is known already: those of pieces stand in the records
+ * of the shards, and are joined to those of tensors.  The fingerprints of source and output follow
+ * from them, and go into the manifest; then the scales of one record after another are written at
+ * the places that the sidecar's header gives them.  So finishing reads no weights, but for what the
+ * plan does not carry (the scales of an FP8 source).
  */
 #include "convert/finish.h"
 

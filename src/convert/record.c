@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * record.c - records of finished shards: a text line, the stamp of the file, checksums, scales, and
- * a CRC over all of it.
+ * record.c - records of finished shards.
+ *
+ *     "fp8q-record/2 SHARD HEADER-CRC SIZE\n"   tells the record of another plan
+ *     size and times of the file               vouch for it without a read
+ *     checksums of its pieces                  vouch for it where the times differ
+ *     its scales                               for the sidecar, which comes last
+ *     CRC of all that                          a record that is cut off counts as none
+ *
+ * Numbers are those of the machine: a record is read where it was written, or on its like.
  */
 #include "convert/record.h"
 

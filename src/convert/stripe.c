@@ -1,6 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * stripe.c - the inner stages of streaming.
+ * stripe.c - one stripe of 128 rows: read, scaled, encoded, and left for its worker to write.
+ *
+ * How it works.  A stripe is taken as one panel of all its columns if the memory holds that, else in
+ * several, cut at block borders.  A panel is read in chunks of rows that stay in the cache:
+ *
+ *     block     read a chunk, amax of its blocks; after the last chunk the scales, then encode
+ *     row       amax of every row over all panels first, then encode (a second read if need be)
+ *     tensor    the scale is known from a pass before (fp8q_stripe_amax_only())
+ *     float     FP8 values decoded by their scales, and stored as BF16, F16 or F32
+ *     kept      bytes as they are
+ *
+ * A single panel stays in memory, since its worker may have to wait for the file; panels of many are
+ * written at once.  Checksums are taken of each chunk, or of each row where a panel is no whole rows,
+ * and joined, so that they do not depend on how the stripe was cut.
  */
 #include "convert/stripe.h"
 

@@ -66,7 +66,8 @@ static int add_name(struct entries *e, const char *name, struct fp8q_error *err)
     /* Most places of a module's name are passed over by this table alone.  */
     e->begins_with[(unsigned char)*name] = true;
 
-    /* What holds a module's whole name holds it from one of its components on.  */
+    /* Readers that look for a module's name within an entry find it at the start of a component, so
+     * what begins at each component of the entry is kept; find_within() searches it by halves.  */
     bool needs_tails = e->rules & (FP8Q_WITHIN | FP8Q_EXPERTS_WITHIN);
     bool only_experts = !(e->rules & FP8Q_WITHIN);
     if (!needs_tails || (only_experts && !strstr(name, "experts")))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * index.c - reads the index of a sharded checkpoint.  What the index says about files and tensors
- * is compared with them in checkpoint.c.
+ * is compared with them in checkpoint/open_index.c.
  */
 #include "format/index.h"
 

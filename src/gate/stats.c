@@ -121,6 +121,8 @@ double fp8q_t_bound(double tail, double df)
 struct fp8q_interval fp8q_proportion(uint64_t k, uint64_t n, double tail)
 {
     double successes = (double)k, failures = (double)(n - k);
+
+    /* Clopper and Pearson: bounds that hold exactly, as the beta distribution gives them.  */
     return (struct fp8q_interval){
         successes / (double)n,
         k == 0 ? 0 : fp8q_beta_quantile(tail, successes, failures + 1),

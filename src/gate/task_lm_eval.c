@@ -65,6 +65,8 @@ static enum fp8q_direction find_direction(const struct fp8q_json *root, const ch
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(key, ","), key);
     const struct fp8q_json *value = fp8q_json_get(all, name);
     bool yes = fp8q_json_bool(value, false);
+
+    /* What is no boolean comes back as whatever it was to be by default.  */
     if (yes != fp8q_json_bool(value, true))
         return FP8Q_DIRECTION_UNKNOWN;
     return yes ? FP8Q_DIRECTION_HIGHER : FP8Q_DIRECTION_LOWER;

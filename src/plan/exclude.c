@@ -294,6 +294,7 @@ static void add_regexes(const struct fp8q_plan *plan, const struct fp8q_spelling
 static int make_list(struct fp8q_plan *plan, struct fp8q_spellings *list,
                      struct fp8q_spellings *roots, struct fp8q_error *err)
 {
+    /* A VLM's text model may be loaded by itself, and then has the shorter names.  */
     const char *decoders = plan->selection.family.decoders;
     const char *more = plan->selection.family.more_decoders;
     list->of_vlm = (decoders && strstr(decoders, "model.language_model")) ||

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * limits.c - part of planning: totals, memory, and the reasons not to carry a plan out.
+ *
+ * Memory is what tables and scales in flight take, and one stripe for each thread.  Under a limit
+ * threads are given up first, then stripes are made smaller (they are cut into panels); only what
+ * the tables alone exceed is refused.
  */
 #include "plan/internal.h"
 
@@ -165,7 +169,7 @@ static void add_advice(const struct fp8q_plan *plan, struct fp8q_text *text)
         fp8q_text_puts(text, " --include PAT adds modules that are left by default.");
 }
 
-/* How many tensors were left for each reason, and what would help.  */
+/* Behind "all N tensors are left unquantized (": how many for each reason, and what would help.  */
 static void explain_nothing(const struct fp8q_plan *plan, struct fp8q_text *text)
 {
     const char *comma = "";

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * pieces.c - part of planning: decisions become output tensors, and the pieces that fill them.
+ *
+ * A piece is rows of one source tensor that become one output tensor: mostly all of them; stacked
+ * experts that engines want one by one give a piece for each.  What is left unquantized is one row
+ * of bytes.  Sources are taken in the order in which they lie on disk.
  */
 #include "plan/internal.h"
 

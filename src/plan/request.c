@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * request.c - the table of a request's members, and what is made from it.
+ *
+ * A row says where a member stands in the struct, what it is, and how it is spelled in JSON and on
+ * the command line.  Checks, copies, JSON both ways and options all walk the table, so that a new
+ * member is a new row.
  */
 #include "plan/request.h"
 
