@@ -111,22 +111,27 @@ static int compare(const struct fp8q_json *planned, const struct fp8q_json *lock
     return FP8Q_OK;
 }
 
-static int compare_texts(const struct fp8q_conversion *c, const char *text, size_t len,
-                         const char *path, struct fp8q_error *err)
+static int compare_with(const struct fp8q_json *planned, const char *text, size_t len,
+                        const char *path, struct fp8q_error *err)
 {
-    struct fp8q_json *planned = NULL, *locked = NULL;
     struct fp8q_text added = {0}, gone = {0};
-
-    int status = fp8q_json_parse(c->lock.data, c->lock.len, 0, "lock", &planned, err);
-    if (status == FP8Q_OK)
-        status = fp8q_json_parse(text, len, 0, path, &locked, err);
-    if (status == FP8Q_OK)
-        status = compare(planned, locked, path, &added, &gone, err);
+    struct fp8q_json *locked;
+    FP8Q_TRY(fp8q_json_parse(text, len, 0, path, &locked, err));
+    int status = compare(planned, locked, path, &added, &gone, err);
 
     fp8q_text_reset(&added);
     fp8q_text_reset(&gone);
-    fp8q_json_free(planned);
     fp8q_json_free(locked);
+    return status;
+}
+
+static int compare_texts(const struct fp8q_conversion *c, const char *text, size_t len,
+                         const char *path, struct fp8q_error *err)
+{
+    struct fp8q_json *planned;
+    FP8Q_TRY(fp8q_json_parse(c->lock.data, c->lock.len, 0, "lock", &planned, err));
+    int status = compare_with(planned, text, len, path, err);
+    fp8q_json_free(planned);
     return status;
 }
 

@@ -392,8 +392,8 @@ int fp8q_convert_complete(const struct fp8q_plan *plan, const struct fp8q_conver
 
     *complete_out = false;
     FP8Q_TRY(job_open(&j, plan, o, NULL, err));
-    int status = fp8q_complete(plan, o->request, &j.copies, o->destination, o->watch, complete_out,
-                               &changed, err);
+    const struct fp8q_wanted wanted = {plan, o->request, &j.copies, o->destination, o->watch};
+    int status = fp8q_complete(&wanted, complete_out, &changed, err);
 
     /* A run that was killed after its commit may have left its work directory.  */
     if (*complete_out)

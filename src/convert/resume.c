@@ -208,10 +208,7 @@ int fp8q_parts_check(const struct fp8q_plan *plan, const struct fp8q_outdir *out
 /* ---- a finished output ----------------------------------------------------------------------- */
 
 struct comparison {
-    const struct fp8q_plan *plan;
-    const struct fp8q_side_files *copies;
-    const struct fp8q_watch *watch;
-    const char *destination;
+    const struct fp8q_wanted *wanted;
     struct fp8q_ckpt *done;
     struct fp8q_manifest manifest;
     struct fp8q_text changed;
@@ -229,7 +226,7 @@ static int compare_requests(struct comparison *c, struct fp8q_text *done, struct
 }
 
 /* The manifest tells of the same version and options.  */
-static int is_same_request(struct comparison *c, const struct fp8q_request *request, bool *same_out)
+static int is_same_request(struct comparison *c, bool *same_out)
 {
     struct fp8q_jsonw done = {.indent = 0}, wanted = {.indent = 0};
     const char *version = fp8q_json_string(fp8q_json_get(c->manifest.json, "fp8q"), "");
@@ -239,7 +236,7 @@ static int is_same_request(struct comparison *c, const struct fp8q_request *requ
         return FP8Q_OK;
 
     fp8q_request_write(&c->manifest.request, NULL, &done);
-    fp8q_request_write(request, NULL, &wanted);
+    fp8q_request_write(c->wanted->request, NULL, &wanted);
     int status = compare_requests(c, &done.text, &wanted.text, same_out);
     fp8q_text_reset(&done.text);
     fp8q_text_reset(&wanted.text);
@@ -256,19 +253,20 @@ static bool states(const struct comparison *c, const char *path, uint32_t crc)
 static int compare_weights(struct comparison *c)
 {
     uint32_t crc;
-    if (!states(c, "source.files_crc32", fp8q_source_crc32(c->plan->ckpt))) {
+    if (!states(c, "source.files_crc32", fp8q_source_crc32(c->wanted->plan->ckpt))) {
         fp8q_text_puts(&c->changed, "shards or config.json of the source have changed");
         return FP8Q_OK;
     }
 
     /* The quick check is done; from here all bytes are read, since times prove nothing.  */
-    FP8Q_TRY(fp8q_fingerprint(c->plan->ckpt, c->plan->threads, c->watch, &crc, c->err));
+    FP8Q_TRY(fp8q_fingerprint(c->wanted->plan->ckpt, c->wanted->plan->threads, c->wanted->watch,
+                              &crc, c->err));
     if (!states(c, "source.fingerprint", crc)) {
         fp8q_text_puts(&c->changed, "weights of the source have changed");
         return FP8Q_OK;
     }
 
-    FP8Q_TRY(fp8q_fingerprint(c->done, c->plan->threads, c->watch, &crc, c->err));
+    FP8Q_TRY(fp8q_fingerprint(c->done, c->wanted->plan->threads, c->wanted->watch, &crc, c->err));
     if (!states(c, "fingerprint", crc))
         fp8q_text_puts(&c->changed, "the weights in it have changed");
     return FP8Q_OK;
@@ -296,18 +294,18 @@ static int compare_side_files(struct comparison *c)
 {
     const struct fp8q_json *files = fp8q_json_get(c->manifest.json, "files");
     struct fp8q_shown shown;
-    size_t n = c->copies->count;
+    size_t n = c->wanted->copies->count;
 
     if (fp8q_json_count(files) != n)
         fp8q_text_puts(&c->changed, "files of the source were added or removed");
 
     const struct fp8q_json *f = fp8q_json_first(files);
     for (size_t i = 0; i < n && c->changed.len == 0; i++, f = fp8q_json_next(f)) {
-        const char *name = c->copies->files[i].name, *key = f ? fp8q_json_key(f) : "";
+        const char *name = c->wanted->copies->files[i].name, *key = f ? fp8q_json_key(f) : "";
         uint32_t stated, source, done;
         bool there, exists;
-        FP8Q_TRY(crc_in(c->plan->ckpt->dir, name, &source, &there, c->err));
-        FP8Q_TRY(crc_in(c->destination, name, &done, &exists, c->err));
+        FP8Q_TRY(crc_in(c->wanted->plan->ckpt->dir, name, &source, &there, c->err));
+        FP8Q_TRY(crc_in(c->wanted->destination, name, &done, &exists, c->err));
 
         if (!key || strcmp(key, name) != 0)
             fp8q_text_puts(&c->changed, "files of the source were added or removed");
@@ -320,16 +318,16 @@ static int compare_side_files(struct comparison *c)
     return fp8q_text_status(&c->changed, c->err);
 }
 
-static int compare(struct comparison *c, const struct fp8q_request *request, bool *complete_out)
+static int compare(struct comparison *c, bool *complete_out)
 {
     bool found, same;
 
-    FP8Q_TRY(fp8q_ckpt_open(c->destination, &c->done, NULL, c->err));
+    FP8Q_TRY(fp8q_ckpt_open(c->wanted->destination, &c->done, NULL, c->err));
     FP8Q_TRY(fp8q_manifest_read(c->done, &c->manifest, &found, c->err));
     if (!found)
         return FP8Q_OK;
 
-    FP8Q_TRY(is_same_request(c, request, &same));
+    FP8Q_TRY(is_same_request(c, &same));
     if (!same)
         return FP8Q_OK;
 
@@ -348,24 +346,21 @@ static bool is_no_output(const struct fp8q_error *why)
            why->status == FP8Q_E_ARG || strcmp(why->id, "no-safetensors") == 0;
 }
 
-int fp8q_complete(const struct fp8q_plan *plan, const struct fp8q_request *request,
-                  const struct fp8q_side_files *copies, const char *destination,
-                  const struct fp8q_watch *watch, bool *complete_out, char **changed_out,
+int fp8q_complete(const struct fp8q_wanted *wanted, bool *complete_out, char **changed_out,
                   struct fp8q_error *err)
 {
     struct fp8q_error why = {0};
-    struct comparison c = {
-        .plan = plan, .copies = copies, .watch = watch, .destination = destination, .err = &why};
+    struct comparison c = {.wanted = wanted, .err = &why};
     struct stat st;
     bool there;
 
     *complete_out = false;
     *changed_out = NULL;
-    FP8Q_TRY(fp8q_stat(destination, &st, &there, err));
+    FP8Q_TRY(fp8q_stat(wanted->destination, &st, &there, err));
     if (!there)
         return FP8Q_OK;
 
-    int status = compare(&c, request, complete_out);
+    int status = compare(&c, complete_out);
     fp8q_manifest_reset(&c.manifest);
     fp8q_ckpt_close(c.done);
 

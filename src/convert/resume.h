@@ -33,12 +33,19 @@ int fp8q_parts_choose(const struct fp8q_plan *plan, const struct fp8q_outdir *ou
 int fp8q_parts_check(const struct fp8q_plan *plan, const struct fp8q_outdir *out, unsigned n_parts,
                      struct fp8q_error *err);
 
+/* What a conversion would make, and where.  */
+struct fp8q_wanted {
+    const struct fp8q_plan *plan;
+    const struct fp8q_request *request;
+    const struct fp8q_side_files *copies;
+    const char *destination;
+    const struct fp8q_watch *watch;
+};
+
 /* *@complete_out: DST has a manifest of the same version of fp8q and the same request, and by their
  * checksums neither the source nor DST have changed since.  If only that last is not so,
  * *@changed_out names what has changed (free it; else NULL).  Reads all tensors of both.  */
-int fp8q_complete(const struct fp8q_plan *plan, const struct fp8q_request *request,
-                  const struct fp8q_side_files *copies, const char *destination,
-                  const struct fp8q_watch *watch, bool *complete_out, char **changed_out,
+int fp8q_complete(const struct fp8q_wanted *wanted, bool *complete_out, char **changed_out,
                   struct fp8q_error *err);
 
 #endif

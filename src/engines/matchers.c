@@ -97,6 +97,15 @@ static int add_expression(struct entries *e, const char *text, const char *regex
     return FP8Q_OK;
 }
 
+/* An expression that was made from an entry.  */
+static int add_made(struct entries *e, const char *entry, struct fp8q_text *regex,
+                    struct fp8q_error *err)
+{
+    int status = regex->failed ? fp8q_fail_nomem(err) : add_expression(e, entry, regex->data, err);
+    fp8q_text_reset(regex);
+    return status;
+}
+
 /* transformers takes an entry as a regular expression.  A name is one too, in which only the dots
  * mean more, so names are compared as they are.  */
 static int add_begins(struct entries *e, const char *entry, struct fp8q_error *err)
@@ -107,11 +116,7 @@ static int add_begins(struct entries *e, const char *entry, struct fp8q_error *e
         return FP8Q_OK;
 
     fp8q_text_printf(&regex, at_module ? "re:(?:%s)(?:(?<=\\.)|(?=\\.|$))" : "re:(?:%s)", entry);
-    int status = fp8q_text_status(&regex, err);
-    if (status == FP8Q_OK)
-        status = add_expression(e, entry, regex.data, err);
-    fp8q_text_reset(&regex);
-    return status;
+    return add_made(e, entry, &regex, err);
 }
 
 /* TensorRT-LLM: `re:` by its whole, else a glob.  */
@@ -122,11 +127,7 @@ static int add_glob(struct entries *e, const char *entry, struct fp8q_error *err
         return strpbrk(entry, "*?[") ? add_expression(e, entry, NULL, err) : FP8Q_OK;
 
     fp8q_text_printf(&regex, "re:(?:%s)\\Z", entry + 3);
-    int status = fp8q_text_status(&regex, err);
-    if (status == FP8Q_OK)
-        status = add_expression(e, entry, regex.data, err);
-    fp8q_text_reset(&regex);
-    return status;
+    return add_made(e, entry, &regex, err);
 }
 
 static int add_entry(struct entries *e, const char *entry, struct fp8q_error *err)
@@ -388,13 +389,20 @@ static int ask_module(const struct fp8q_reader *r, const struct entries *e,
     return FP8Q_OK;
 }
 
+/* What is asked of each reader, and who hears of its misreadings.  */
+struct question {
+    const struct fp8q_exclusions *exclusions;
+    const struct fp8q_modules *modules;
+    int (*found)(void *context, const struct fp8q_misreading *misreading);
+    void *context;
+    struct fp8q_error *err;
+};
+
 static int ask_reader(const struct fp8q_reader *r, const struct entries *e,
-                      const struct fp8q_modules *modules,
-                      int (*found)(void *context, const struct fp8q_misreading *misreading),
-                      void *context, struct fp8q_error *err)
+                      const struct question *q)
 {
-    for (size_t i = 0; i < modules->count; i++) {
-        const struct fp8q_module *m = &modules->items[i];
+    for (size_t i = 0; i < q->modules->count; i++) {
+        const struct fp8q_module *m = &q->modules->items[i];
         struct fp8q_misreading misreading;
         bool is_wrong = false;
 
@@ -402,40 +410,43 @@ static int ask_reader(const struct fp8q_reader *r, const struct entries *e,
         if (!(r->kinds & m->kind) || is_built_in(r, m->name))
             continue;
 
-        FP8Q_TRY(ask_module(r, e, m, &misreading, &is_wrong, err));
+        FP8Q_TRY(ask_module(r, e, m, &misreading, &is_wrong, q->err));
         if (is_wrong)
-            FP8Q_TRY(found(context, &misreading));
+            FP8Q_TRY(q->found(q->context, &misreading));
     }
-
     return FP8Q_OK;
+}
+
+static int fill_and_ask(const struct fp8q_reader *r, struct entries *e, const struct question *q)
+{
+    FP8Q_TRY(add_lists(e, r, q->exclusions, q->err));
+
+    /* Sorted, because next_prefix() and find_within() search by halves.  */
+    if (e->n_sorted)
+        qsort(e->sorted, e->n_sorted, sizeof(*e->sorted), fp8q_compare_strings);
+    if (e->n_tails)
+        qsort(e->tails, e->n_tails, sizeof(*e->tails), fp8q_compare_strings);
+    return ask_reader(r, e, q);
 }
 
 int fp8q_readers_ask(const struct fp8q_exclusions *exclusions, const struct fp8q_modules *modules,
                      int (*found)(void *context, const struct fp8q_misreading *misreading),
                      void *context, struct fp8q_error *err)
 {
-    int status = FP8Q_OK;
+    const struct question q = {exclusions, modules, found, context, err};
 
-    for (size_t i = 0; i < fp8q_n_readers && status == FP8Q_OK; i++) {
+    for (size_t i = 0; i < fp8q_n_readers; i++) {
         const struct fp8q_reader *r = &fp8q_readers[i];
         struct entries e = {.rules = r->rules};
         if (r->format != exclusions->format)
             continue;
 
-        status = add_lists(&e, r, exclusions, err);
-
-        /* Sorted, because next_prefix() and find_within() search by halves.  */
-        if (status == FP8Q_OK) {
-            if (e.n_sorted)
-                qsort(e.sorted, e.n_sorted, sizeof(*e.sorted), fp8q_compare_strings);
-            if (e.n_tails)
-                qsort(e.tails, e.n_tails, sizeof(*e.tails), fp8q_compare_strings);
-            status = ask_reader(r, &e, modules, found, context, err);
-        }
+        /* Each reader's own: what is kept of an entry depends on its rules.  */
+        int status = fill_and_ask(r, &e, &q);
         free_entries(&e);
+        FP8Q_TRY(status);
     }
-
-    return status;
+    return FP8Q_OK;
 }
 
 /* ---- lists ------------------------------------------------------------------------------------ */
