@@ -5,7 +5,7 @@ set -eu
 build="gcc cmake make pkg-config libc6-dev libcjson-dev zlib1g-dev libdeflate-dev libpcre2-dev
 libutf8proc-dev"
 test="clang libclang-rt-14-dev clang-format-14 clang-tidy-14 libcmocka-dev shellcheck python3 python3-venv python3-dev binutils
-zsh fish mandoc groff"
+zsh fish mandoc groff dosfstools exfatprogs xfsprogs btrfs-progs"
 packages=$build
 [ "${1:-build}" = build ] || packages="$build $test"
 [ "${1:-build}" != cluster ] || packages="$packages slurm-wlm munge"

@@ -77,7 +77,7 @@ attach() {
     return 1
 }
 image() { # a file system of its own in a file
-    truncate -s 64M "$1.img"
+    truncate -s 320M "$1.img" # sparse; xfs takes no less
     command -v "mkfs.$1" >/dev/null && "mkfs.$1" -q "$1.img" >/dev/null 2>&1 || mkfs.$1 "$1.img" >/dev/null 2>&1 || {
         echo "SKIPPED: no mkfs.$1"
         return 1

@@ -225,10 +225,10 @@ static void judging(void **state)
                                         "logprobs",      "vllm",       "sglang"};
     fail_each_allocation(tokenize, data_path("tokenizer/tiny"));
     fail_each_allocation(compare_formats, data_path("checkpoints/qwen2"));
-    fail_each_allocation(read_evidence, data_path("../fuzz/seeds/gate/evidence"));
-    fail_each_allocation(read_policy, data_path("../fuzz/seeds/gate/policy"));
+    fail_each_allocation(read_evidence, data_path("../fuzz/seeds/evidence/plain"));
+    fail_each_allocation(read_policy, data_path("../fuzz/seeds/policy/plain"));
     for (size_t i = 0; i < sizeof(tasks) / sizeof(*tasks); i++)
-        fail_each_allocation(judge_task, data_path("../fuzz/seeds/gate/%s", tasks[i]));
+        fail_each_allocation(judge_task, data_path("../fuzz/seeds/tasks/%s", tasks[i]));
 }
 
 int main(void)
