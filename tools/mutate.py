@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of chosen source files: which changes of the code does no test notice?
 
-    tools/mutate.py [-n COUNT] [-s SEED] [-b BUILD_DIR] [-t TESTS_REGEX] FILE.c ...
+    tools/mutate.py [-n COUNT] [-s SEED] [-b BUILD_DIR] [-m TARGET ... --] [-t TESTS_REGEX] FILE.c ...
 
 Changes one operator, constant or condition of one line at a time in a copy of the tree, builds it,
 runs the tests whose names match, and lists the mutants that survive.  A survivor is either an
@@ -69,6 +69,7 @@ def main():
     parser.add_argument("-n", type=int, default=40, help="how many mutants (40)")
     parser.add_argument("-s", type=int, default=1, help="seed of the choice (1)")
     parser.add_argument("-b", type=Path, help="keep the build here, for the next run")
+    parser.add_argument("-m", nargs="*", default=[], help="what to make, where not all of it is tested")
     parser.add_argument("-t", default="^test_(gate|measure)", help="tests to run, as for ctest -R")
     args = parser.parse_args()
 
@@ -81,6 +82,7 @@ def main():
         subprocess.check_call(["cmake", "-S", str(tree), "-B", str(build), "-DCMAKE_BUILD_TYPE=Release"],
                               stdout=subprocess.DEVNULL)
         make = ["cmake", "--build", str(build), "-j2"]
+        make += ["--target", *args.m] if args.m else []
         test = ["ctest", "--test-dir", str(build), "-j2", "-R", args.t]
         if run(make, tree, 1200) != 0 or run(test, tree, 600) != 0:
             sys.exit("the tree does not build or pass as it is")

@@ -89,7 +89,7 @@ int fp8q_find_scales(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *wei
     if (!found)
         return fp8q_fail(err, FP8Q_E_FORMAT, "scale-missing",
                          "tensor \"%s\" is %s, but no scales stand beside it (\"..._scale_inv\", "
-                         "\"..._scale\", \".scale\" or \".qscale_weight\")",
+                         "\"..._scale\", \".scale\", \".qscale_weight\" or \".scale_weight\")",
                          fp8q_show(&shown, weight->name), fp8q_dtype_name(weight->dtype));
 
     if (second)

@@ -8,6 +8,7 @@
  * | X.weight_scale                | compressed-tensors, ModelOpt, fp8q                      |
  * | X.scale                       | DeepSeek-V4                                             |
  * | X.qscale_weight               | Mistral                                                 |
+ * | X.scale_weight                | ComfyUI                                                 |
  *
  * A weight without ".weight" (stacked experts) has NAME_scale_inv or NAME_scale.  A table that lies
  * in parts, X.shard_N.weight, may have one X.weight_scale for all.  Scales are F32, BF16, F16,

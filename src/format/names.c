@@ -13,9 +13,14 @@ const struct fp8q_companion fp8q_companions[] = {
     {FP8Q_SCALE_ENDING, "", true},
     {".scale", FP8Q_WEIGHT_ENDING, true},
     {".qscale_weight", FP8Q_WEIGHT_ENDING, true},
+    {".scale_weight", FP8Q_WEIGHT_ENDING, true},
     {".input_scale", FP8Q_WEIGHT_ENDING, false},
     {".activation_scale", FP8Q_WEIGHT_ENDING, false},
     {".qscale_act", FP8Q_WEIGHT_ENDING, false},
+    {".scale_input", FP8Q_WEIGHT_ENDING, false},
+    {".output_scale", FP8Q_WEIGHT_ENDING, false},
+    {".input_zero_point", FP8Q_WEIGHT_ENDING, false},
+    {"_zero_point", "", false},
     {"_input_scale", "", false},
     {"_activation_scale", "", false},
 };
@@ -46,8 +51,8 @@ bool fp8q_is_policy_file(const char *name)
 
 bool fp8q_is_cache_scale(const char *tensor)
 {
-    static const char *const endings[] = {".k_scale", ".v_scale", ".q_scale", ".kv_scale",
-                                          ".prob_scale"};
+    static const char *const endings[] = {".k_scale",  ".v_scale",    ".q_scale",
+                                          ".kv_scale", ".prob_scale", ".output_scale"};
 
     for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
         if (fp8q_stem_len(tensor, endings[i]))
@@ -57,7 +62,8 @@ bool fp8q_is_cache_scale(const char *tensor)
 
 bool fp8q_is_quantization_marker(const char *tensor)
 {
-    return fp8q_stem_len(tensor, ".comfy_quant") > 0;
+    return fp8q_stem_len(tensor, ".comfy_quant") > 0 || strcmp(tensor, "scaled_fp8") == 0 ||
+           fp8q_stem_len(tensor, ".scaled_fp8") > 0;
 }
 
 bool fp8q_is_weight_name(const char *tensor)

@@ -45,7 +45,7 @@ bool fp8q_is_weight_name(const char *tensor);
 size_t fp8q_weight_stem(const char *tensor);
 
 /* What a serving engine reads for FP8 keys and values ("...self_attn.k_scale"), and the markers that
- * image tools leave beside FP8 weights ("X.comfy_quant"): a plain checkpoint has no place for them.
+ * image tools leave beside FP8 weights ("X.comfy_quant", "scaled_fp8"): a plain checkpoint has no place for them.
  */
 bool fp8q_is_cache_scale(const char *tensor);
 bool fp8q_is_quantization_marker(const char *tensor);

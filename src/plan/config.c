@@ -291,10 +291,17 @@ static int describe(const struct fp8q_plan *plan, struct fp8q_text *out, struct 
 static int edit_config(const struct fp8q_ckpt *ckpt, const char *description, struct fp8q_text *out,
                        struct fp8q_error *err)
 {
-    static const char *const stale[] = {"quantization_config", "compression_config", NULL};
+    const char *stale[5] = {"quantization_config", "compression_config"};
+    size_t n = 2;
     char **nested = fp8q_nested_quantization(ckpt->config);
     if (!nested)
         return fp8q_fail_nomem(err);
+
+    for (size_t i = 0; i < 2; i++) {
+        static const char *const dtypes[] = {"torch_dtype", "dtype"};
+        if (fp8q_is_fp8_dtype(fp8q_json_get(ckpt->config, dtypes[i])))
+            stale[n++] = dtypes[i];
+    }
 
     const struct fp8q_splice splice = {.text = ckpt->config_text,
                                        .len = ckpt->config_len,

@@ -59,6 +59,19 @@ static bool is_quantization_key(const char *key)
     return strcmp(key, "quantization_config") == 0 || strcmp(key, "compression_config") == 0;
 }
 
+bool fp8q_is_fp8_dtype(const struct fp8q_json *value)
+{
+    return fp8q_starts_with(fp8q_json_string(value, ""), "float8");
+}
+
+/* A member that claims a quantization which is no more.  */
+static bool is_claim(const struct fp8q_json *m)
+{
+    const char *key = fp8q_json_key(m);
+    bool is_dtype = strcmp(key, "torch_dtype") == 0 || strcmp(key, "dtype") == 0;
+    return is_quantization_key(key) || (is_dtype && fp8q_is_fp8_dtype(m));
+}
+
 /* The first description of a quantization in @object or below.  An empty one says nothing.  */
 static const struct fp8q_json *find_description(const struct fp8q_json *object)
 {
@@ -104,7 +117,7 @@ static bool collect(const struct fp8q_json *object, const char *prefix, struct p
         fp8q_text_printf(&path, "%s%s", prefix, fp8q_json_key(m));
         if (path.failed)
             ok = false;
-        else if (*prefix && is_quantization_key(fp8q_json_key(m)))
+        else if (*prefix && is_claim(m))
             ok = add_path(list, path.data);
         else if (fp8q_json_is_object(m)) {
             fp8q_text_puts(&path, ".");

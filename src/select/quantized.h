@@ -26,8 +26,12 @@ bool fp8q_is_leftover_scale(const struct fp8q_ckpt *ckpt, const char *name);
  * which: "fp8", "compressed-tensors", "gptq", ...  */
 bool fp8q_already_quantized(const struct fp8q_ckpt *ckpt, const char **what_out);
 
+/* Whether a config's "torch_dtype" or "dtype" says FP8: by it a loader would cast floats to bare FP8
+ * values.  */
+bool fp8q_is_fp8_dtype(const struct fp8q_json *value);
+
 /* Paths of the quantization_config and compression_config members of nested objects
- * ("text_config.quantization_config"), a NULL behind the last.  Free with
+ * ("text_config.quantization_config"), and of dtypes that say FP8, a NULL behind the last.  Free with
  * fp8q_free_paths(); NULL without memory.  */
 char **fp8q_nested_quantization(const struct fp8q_json *config);
 void fp8q_free_paths(char **paths);

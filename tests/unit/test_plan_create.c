@@ -222,6 +222,46 @@ static void scales_without_fp8_weights_go(void **state)
         }
 }
 
+/* Of an FP8 checkpoint that becomes floats nothing may go on saying FP8.  */
+static void nothing_is_left_of_fp8(void **state)
+{
+    static const char *const left[] = {"lm_head.input_scale",
+                                       "lm_head.output_scale",
+                                       "lm_head.weight_zero_point",
+                                       "lm_head.input_zero_point",
+                                       "lm_head.weight.comfy_quant",
+                                       "scaled_fp8",
+                                       "model.diffusion_model.scaled_fp8",
+                                       "model.layers.0.self_attn.k_scale",
+                                       "model.layers.0.self_attn.k_proj.k_scale",
+                                       "model.layers.0.self_attn.v_proj.output_scale",
+                                       "model.layers.0.self_attn.attn.kv_scale"};
+    static const char config[] =
+        "{\"model_type\": \"llama\", \"torch_dtype\": \"float8_e4m3fn\", \"dtype\": "
+        "\"float8_e5m2\", "
+        "\"quantization_config\": {\"quant_method\": \"fp8\"}, \"text_config\": {\"dtype\": "
+        "\"float8_e4m3fn\", \"a\": 1}, \"vision_config\": {\"dtype\": \"bfloat16\"}}";
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(left) / sizeof(*left); i++) {
+        struct maker m = {.n = 0};
+        struct fp8q_plan_options o = {.threads = 1, .dequantize = true, .to = FP8Q_BF16};
+        add_layer(&m, "model.");
+        add(&m, "lm_head.weight", FP8Q_F8_E4M3, 2, 128, 128, 1);
+        add(&m, "lm_head.scale_weight", FP8Q_F32, 1, 1, 1, 1); /* ComfyUI's name */
+        bool is_marker = strstr(left[i], "fp8") || strstr(left[i], "comfy");
+        add(&m, left[i], is_marker ? FP8Q_F8_E4M3 : FP8Q_F32, 1, 1, 1, 1);
+        struct made p = plan_of(&m, config, &o);
+        assert_ok(p.status, &p.err);
+        if (holds(p.plan, left[i]) || holds(p.plan, "lm_head.scale_weight"))
+            fail_msg("%s is left", left[i]);
+        assert_string_equal(p.plan->config_text, "{\"model_type\": \"llama\", \"text_config\": "
+                                                 "{\"a\": 1}, \"vision_config\": {\"dtype\": "
+                                                 "\"bfloat16\"}}");
+        put_away(&p);
+    }
+}
+
 /* A name that is made and also there cannot be written twice.  */
 static void no_name_is_written_twice(void **state)
 {
@@ -510,6 +550,7 @@ int main(void)
         cmocka_unit_test(included_members_do_not_split_groups),
         cmocka_unit_test(stale_scales_are_left_out),
         cmocka_unit_test(scales_without_fp8_weights_go),
+        cmocka_unit_test(nothing_is_left_of_fp8),
         cmocka_unit_test(no_name_is_written_twice),
         cmocka_unit_test(a_list_that_engines_misread_is_refused),
         cmocka_unit_test(stale_configs_are_cut_out_wherever_they_stand),
