@@ -75,7 +75,8 @@ def main():
 
     top = Path(subprocess.check_output(["git", "rev-parse", "--show-toplevel"], text=True).strip())
     work = Path(tempfile.mkdtemp(prefix="fp8q-mutants-"))
-    tree, build = work / "tree", args.b or work / "build"
+    build = args.b.resolve() if args.b else work / "build"
+    tree = build.with_name(build.name + "-tree") # where it was: a build knows its sources by their path
     subprocess.check_call(["git", "worktree", "add", "--detach", str(tree), "HEAD"], cwd=top,
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -331,6 +331,134 @@ static void files_of_other_modalities_add_up(void **state)
         free(paths[i]);
 }
 
+/* ---- drift, figure by figure ------------------------------------------------------------------ */
+
+enum { WIDTH = 256, TOKENS = 1000 };
+
+/* Statistics of one linear input as somebody could have measured them.  */
+struct synthetic {
+    float energy[WIDTH]; /* mean square of each channel */
+    float absmax;
+    int bin; /* of all tiles */
+};
+
+static int give(void *ctx, size_t index, enum fp8q_calib_array array, float *out,
+                struct fp8q_error *err)
+{
+    const struct synthetic *s = ctx;
+    (void)index;
+    (void)err;
+    for (size_t i = 0; i < WIDTH; i++)
+        out[i] = array == FP8Q_CALIB_SUMSQ    ? s->energy[i] * TOKENS
+                 : array == FP8Q_CALIB_ABSMAX ? s->absmax
+                                              : 0;
+    return FP8Q_OK;
+}
+
+static void write_synthetic(const struct synthetic *s, const char *path, struct fp8q_calib *opened)
+{
+    struct fp8q_error err = {0};
+    struct fp8q_calib_site site = {.name = "model.layers.0.mlp.down_proj",
+                                   .width = WIDTH,
+                                   .n_groups = 1,
+                                   .count = {TOKENS},
+                                   .has_hist = true};
+    struct fp8q_calib calib = {.meta = {.source_fingerprint = "00000001", .n_tokens = TOKENS},
+                               .sites = &site,
+                               .n_sites = 1};
+    site.hist[s->bin] = TOKENS;
+    site.has[FP8Q_CALIB_SUM] = site.has[FP8Q_CALIB_SUMSQ] = site.has[FP8Q_CALIB_ABSMAX] = true;
+    assert_ok(fp8q_calib_write(&calib, path, true, give, (void *)(uintptr_t)s, &err), &err);
+    assert_ok(fp8q_calib_open(path, opened, &err), &err);
+}
+
+enum figure { RMS, ABSMAX, OVERLAP, HIST, CHANNELS, N_FIGURES };
+
+/* Before: 100 in the first four channels, then less than 1, falling; the largest value is 4.  */
+static void change(struct synthetic *s, int kind)
+{
+    for (size_t i = 0; i < WIDTH; i++)
+        switch (kind) {
+        case 1: /* twice as wide */
+        case 2: /* half as wide */
+            s->energy[i] *= kind == 1 ? 4.0f : 0.25f;
+            break;
+        case 3: /* an outlier among 256 that was none */
+            s->energy[i] += i == 200 ? 300.0f : 0;
+            break;
+        case 4: /* one that is gone */
+            s->energy[i] = i == 0 ? 0.01f : s->energy[i];
+            break;
+        case 5: /* small channels up and down, the sum nearly the same */
+            if (i >= 4)
+                s->energy[i] *= i % 2 ? 1.75f : 0.25f;
+            break;
+        default:
+            break;
+        }
+    s->absmax *= kind == 6 ? 4.0f : kind == 7 ? 0.25f : 1.0f;
+    s->bin += kind == 8 ? 3 : kind == 9 ? -3 : 0;
+}
+
+/* One figure tells of each change, and of no other: the rest is without limit.  */
+static void each_figure_tells_of_its_change(void **state)
+{
+    static const struct {
+        int kind;
+        enum figure figure;
+        double value;
+        bool moves;
+    } cases[] = {
+        {1, RMS, 1, true},        {2, RMS, -1, true},
+        {3, OVERLAP, 0.8, true}, /* of five at the top, four were near it */
+        {4, OVERLAP, 0.75, true}, {5, CHANNELS, 0.248637, true},
+        {6, ABSMAX, 2, true},     {7, ABSMAX, -2, false}, /* a narrower range clips nothing */
+        {8, HIST, 3, true},       {9, HIST, 3, true},
+        {0, RMS, 0, false},       {0, OVERLAP, 1, false},
+        {0, HIST, 0, false},      {0, CHANNELS, 0, false},
+    };
+    char *dir = temp_dir_make(), path[2][600];
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        snprintf(path[i], sizeof(path[i]), "%s/%d.safetensors", dir, i);
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct synthetic before = {.absmax = 4, .bin = 30}, after;
+        struct fp8q_calib calib[2];
+        struct fp8q_drift drift;
+        struct fp8q_error err = {0};
+        for (size_t k = 0; k < WIDTH; k++)
+            before.energy[k] = k < 4 ? 100 : 1 - 0.001f * (float)k;
+        after = before;
+        change(&after, cases[i].kind);
+        write_synthetic(&before, path[0], &calib[0]);
+        write_synthetic(&after, path[1], &calib[1]);
+
+        struct fp8q_drift_options o = {.limits = {100, 100, 0, 100, 100, 1, 0}, .n_threads = 1};
+        double *const limits[] = {&o.limits.rms, &o.limits.absmax, &o.limits.overlap,
+                                  &o.limits.hist, &o.limits.channels};
+        assert_ok(fp8q_drift_run(&calib[0], &calib[1], &o, &drift, &err), &err);
+        const double values[] = {drift.sites[0].rms, drift.sites[0].absmax, drift.sites[0].overlap,
+                                 drift.sites[0].hist, drift.sites[0].channels};
+        double value = values[cases[i].figure];
+        if (fabs(value - cases[i].value) > 1e-3)
+            fail_msg("case %zu: %g, expected %g", i, value, cases[i].value);
+        assert_false(drift.sites[0].moved || drift.stale);
+        fp8q_drift_reset(&drift);
+
+        *limits[cases[i].figure] = cases[i].figure == OVERLAP    ? 0.9
+                                   : cases[i].figure == CHANNELS ? 0.1
+                                                                 : 0.5;
+        assert_ok(fp8q_drift_run(&calib[0], &calib[1], &o, &drift, &err), &err);
+        if (drift.sites[0].moved != cases[i].moves || drift.stale != cases[i].moves)
+            fail_msg("case %zu: moved %d", i, drift.sites[0].moved);
+        fp8q_drift_reset(&drift);
+        fp8q_calib_close(&calib[0]);
+        fp8q_calib_close(&calib[1]);
+    }
+    temp_dir_remove(dir);
+}
+
 static void other_inputs_are_drift(void **state)
 {
     (void)state;
@@ -674,6 +802,7 @@ int main(void)
         cmocka_unit_test(counts_that_overflow_are_refused),
         cmocka_unit_test(threads_and_kernels_change_no_byte),
         cmocka_unit_test(merging_adds_up),
+        cmocka_unit_test(each_figure_tells_of_its_change),
         cmocka_unit_test(other_inputs_are_drift),
         cmocka_unit_test(inputs_that_the_model_finds_unlikely_are_noise),
         cmocka_unit_test(broken_files_are_refused),
