@@ -1082,9 +1082,44 @@ static void a_wrong_policy_is_refused(void **state)
     }
 }
 
+/* A limit reaches from its least to its most, and no further.  */
+static void limits_have_their_range(void **state)
+{
+    static const struct {
+        const char *object, *member;
+        double least, most;
+    } limits[] = {
+        {"evidence", "max_age_days", 0, 1e6}, {"eval", "kld_vs_baseline", 0, 1e6},
+        {"eval", "kld_vs_floor", 0, 1e6},     {"eval", "kld_max", 0, 1e6},
+        {"eval", "top1_min", 0, 1},           {"eval", "top1_drop_vs_baseline", 0, 1},
+        {"eval", "delta_ln_ppl_max", 0, 1e6}, {"eval", "min_tokens", 0, 1e15},
+        {"tasks", "margin", 0, 1e6},          {"tasks", "recovery", 0, 1},
+        {"tasks", "min_items", 0, 1e15},      {"tasks", "resamples", 100, 1e6},
+        {"serving", "delta_nll_max", 0, 1e6}, {"serving", "kld_max", 0, 1e6},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
+        const double tried[] = {limits[i].least, limits[i].most, limits[i].least - 1,
+                                limits[i].most + 1};
+        for (size_t k = 0; k < 4; k++) {
+            struct fp8q_policy policy;
+            struct fp8q_error err = {0};
+            char text[200];
+            snprintf(text, sizeof(text), POLICY("\"%s\": {\"%s\": %.0f}"), limits[i].object,
+                     limits[i].member, tried[k]);
+            int status = fp8q_policy_parse(text, strlen(text), "p", &policy, &err);
+            if ((status == FP8Q_OK) != (k < 2))
+                fail_msg("%s: %s", text, err.message);
+            fp8q_policy_reset(&policy);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(limits_have_their_range),
         cmocka_unit_test(each_scenario_has_its_exit_status),
         cmocka_unit_test(nothing_passes_by_accident),
         cmocka_unit_test(evidence_that_contradicts_itself_is_malformed),

@@ -14,6 +14,7 @@
 #include "base/io.h"
 #include "base/path.h"
 #include "format/names.h"
+#include "support/maker.h"
 #include "verify/verify.h"
 
 #define SHARD "model-00001-of-00001.safetensors"
@@ -543,10 +544,39 @@ static void test_changes(void **state)
     }
 }
 
+/* What is empty is FP8 by its name only: neither a scale nor an exclusion is missing.  */
+static void empty_fp8_tensors_are_nothing_quantized(void **state)
+{
+    static const char *const empty[] = {"vision_tower.layers.0.mlp.fc1.weight",
+                                        "model.layers.0.mlp.gate_proj.weight"};
+    const uint64_t shape[] = {128, 128}, none[] = {0, 128};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(empty) / sizeof(*empty); i++) {
+        struct maker m = {.sparse = true};
+        maker_add(&m, "model.layers.0.mlp.down_proj.weight", FP8Q_BF16, 2, shape, 0);
+        maker_add(&m, empty[i], FP8Q_F8_E4M3, 2, none, 0);
+        maker_write(&m, at("empty"), "{\"model_type\": \"llama\"}");
+        maker_free(&m);
+
+        struct fp8q_request r = {.size = sizeof(r), .source = at("empty")};
+        struct fp8q_verify_options o = {
+            .source = at("empty"), .threads = 1, .kernel = fp8q_kernel_select(NULL)};
+        struct fp8q_report report;
+        struct fp8q_error err = {0};
+        convert("x", &r);
+        assert_ok(fp8q_verify(at("x"), &o, &report, NULL, &err), &err);
+        assert_int_equal(report.n_failed, 0);
+        fp8q_report_reset(&report);
+        shell("rm -rf '%s' '%s'", at("x"), at("empty"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_changes),
+        cmocka_unit_test(empty_fp8_tensors_are_nothing_quantized),
     };
     return cmocka_run_group_tests(tests, make_outputs, remove_outputs);
 }
