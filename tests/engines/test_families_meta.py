@@ -107,8 +107,11 @@ DECODERS = {
 # Published weights that are made of several others, so that none of them alone leads there.
 UNTRACED = {"ernie4_5_vl_moe": r"model\.layers\.\d+\.mlp\.experts\."}
 
-# Forms that no file has, because transformers' way back renames more than its way in.
-UNSAVED = {"cosmos3_edge": "its tower's MLP gets the names of the decoder's"}
+# Saved forms that are not tried.
+UNSAVED = {
+    "cosmos3_edge": "no file has it: the way back of transformers gives the tower's MLP the names of the decoder's",
+    "mistral_large4": "refused: lmdeploy looks for a name within an entry, and the tower's names end like the decoder's",
+}
 
 # ---- building ------------------------------------------------------------------------------------
 
