@@ -43,7 +43,8 @@ int fp8q_judge_directory(struct fp8q_judge *j)
         const struct fp8q_trap *trap = &fp8q_traps[i];
         bool is_there =
             trap->warning ? was_warned(f->warnings, trap->warning) : has_file(f->ckpt, trap->file);
-        if (is_there && (trap->engines & 1U << j->engine))
+        bool belongs = trap->method && strcmp(trap->method, f->method) == 0;
+        if (is_there && !belongs && (trap->engines & 1U << j->engine))
             FP8Q_TRY(fp8q_judge_say(j, FP8Q_STOPS, "files", trap->change, "%s", trap->why));
     }
 

@@ -253,6 +253,7 @@ const struct fp8q_trap fp8q_traps[] = {
      .why = "it takes a directory with consolidated*.safetensors for one in Mistral's own format",
      .change = "move the consolidated* files away"},
     {.file = "hf_quant_config.json",
+     .method = "modelopt",
      .engines = OF(TRTLLM),
      .why = "it goes by hf_quant_config.json in place of config.json",
      .change = "remove hf_quant_config.json"},

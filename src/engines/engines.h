@@ -104,6 +104,7 @@ extern const size_t fp8q_n_config_places;
  * checkpoint said of it, or NULL; else @file is the beginning of a name.  */
 struct fp8q_trap {
     const char *warning, *file;
+    const char *method; /* quant_method to which the file belongs: then it is no trap; or NULL */
     unsigned engines;
     const char *why, *change;
 };

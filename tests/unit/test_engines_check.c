@@ -481,6 +481,13 @@ static void directories_have_traps(void **state)
          .id = "files",
          .stopped = TRT,
          .file = "hf_quant_config.json"},
+        {.what = "ModelOpt's file beside its own config",
+         .config = "{" MODEL ", \"quantization_config\": {\"quant_method\": \"modelopt\", "
+                   "\"quant_algo\": \"FP8\"}}",
+         .file = "hf_quant_config.json",
+         .stopped = HF | LMDEPLOY,
+         .unknown = VLLM | SGLANG | TRT | LLAMA,
+         .id = "quant-method"},
         {.what = "Mistral's weights",
          .config = good,
          .id = "files",
