@@ -271,7 +271,7 @@ static void write_use(const struct fp8q_facts *f, struct fp8q_text *t)
                        "a runtime of your own, or <code>fp8q dequantize</code>.</p>\n");
     fp8q_text_puts(t, "<pre tabindex=\"0\"><code>");
     for (size_t i = 0; i < FP8Q_N_ENGINES; i++) {
-        if (f->engines[i].state == FP8Q_FACTS_STOPS)
+        if (f->engines[i].state == FP8Q_FACTS_STOPS || !fp8q_servings[i].before)
             continue;
         fp8q_text_puts(t, fp8q_servings[i].before);
         put_word(t, f->path);

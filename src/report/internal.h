@@ -22,7 +22,8 @@ const char *fp8q_reason_sentence(const char *reason);
 /* What a modality of an eval is.  */
 const char *fp8q_modality_name(uint64_t modality);
 
-/* The line that serves the output, in two parts: the path stands between them.  */
+/* The line that serves the output, in two parts: the path stands between them.  NULL: a library,
+ * which serves nothing by itself.  */
 struct fp8q_serving {
     const char *before, *after;
 };

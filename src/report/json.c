@@ -111,6 +111,16 @@ static void tp_json(const struct fp8q_facts *f, struct fp8q_jsonw *w)
     fp8q_jsonw_close(w, '}');
 }
 
+static void engines_json(const struct fp8q_facts *f, struct fp8q_jsonw *w)
+{
+    static const char *const words[] = {"yes", "unsure", "no"};
+
+    fp8q_jsonw_open(w, "engines", '{');
+    for (size_t i = 0; i < FP8Q_N_ENGINES; i++)
+        fp8q_jsonw_string(w, fp8q_engines[i].word, words[f->engines[i].state]);
+    fp8q_jsonw_close(w, '}');
+}
+
 /* ---- weights --------------------------------------------------------------------------------- */
 
 static double share(uint64_t part, uint64_t of)
@@ -362,6 +372,7 @@ void fp8q_facts_json(const struct fp8q_facts *f, struct fp8q_jsonw *w)
     groups_json(w, "left", "reason", &f->left, false);
     groups_json(w, "left_shapes", "reason", &f->left_shapes, true);
     tp_json(f, w);
+    engines_json(f, w);
 
     eval_json(&f->results.eval, w);
     if (f->proof.n_sqnr)

@@ -191,7 +191,7 @@ static void write_serving(const struct fp8q_facts *f, struct fp8q_text *t)
                        "A LeRobot policy: no public engine reads it in FP8. Use a runtime of your "
                        "own, or `fp8q dequantize`.\n\n");
     for (size_t i = 0; i < FP8Q_N_ENGINES; i++)
-        if (f->engines[i].state != FP8Q_FACTS_STOPS)
+        if (f->engines[i].state != FP8Q_FACTS_STOPS && fp8q_servings[i].before)
             write_command(t, fp8q_servings[i].before, id, fp8q_servings[i].after);
 
     fp8q_text_puts(t, "\n| engine | |\n|---|---|\n");

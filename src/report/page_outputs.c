@@ -149,7 +149,7 @@ static void write_compare(const struct fp8q_result_compare *c, struct fp8q_text 
         const struct fp8q_result_format *r = &c->rows[i];
         fp8q_row_text(t, r->format);
         fp8q_cell_text(t, r->granularity);
-        fp8q_cell_number(t, 4, r->sqnr);
+        fp8q_cell_decibels(t, r->sqnr);
         fp8q_cell_share(t, r->relative);
         fp8q_cell_number(t, 4, r->rmse);
         fp8q_cell_bytes(t, r->bytes);

@@ -42,7 +42,7 @@ static void write_weight(const struct fp8q_facts_tensor *w, struct fp8q_text *t)
     const struct fp8q_value_figures *v = w->values;
     fp8q_row_code(t, w->tensor->name);
     fp8q_cell_shape(t, w->tensor->shape, w->tensor->ndim);
-    fp8q_cell_number(t, 4, w->sqnr);
+    fp8q_cell_decibels(t, w->sqnr);
 
     if (!v) /* its scales were not understood */
         return;

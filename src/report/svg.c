@@ -69,6 +69,8 @@ static void put_tick(const struct fp8q_plot *p, enum fp8q_ticks ticks, double va
 {
     if (ticks == FP8Q_TICKS_BYTES)
         fp8q_put_bytes(p->t, (uint64_t)fmax(value, 0));
+    else if (ticks == FP8Q_TICKS_WHOLE && value >= 0)
+        fp8q_put_count(p->t, (uint64_t)(value + 0.5));
     else
         fp8q_text_printf(p->t, "%.3g", fabs(value) < 1e-12 ? 0 : value);
 }

@@ -14,7 +14,7 @@
 enum fp8q_ticks {
     FP8Q_TICKS_NONE,  /* the plot labels its own */
     FP8Q_TICKS_PLAIN, /* 0.5, 20 */
-    FP8Q_TICKS_WHOLE, /* 5, 20 */
+    FP8Q_TICKS_WHOLE, /* 5, 2,000 */
     FP8Q_TICKS_BYTES  /* 1.5 GB */
 };
 

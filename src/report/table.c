@@ -95,6 +95,15 @@ void fp8q_cell_number(struct fp8q_text *t, int digits, double value)
     fp8q_put_number(t, digits, value);
 }
 
+void fp8q_cell_decibels(struct fp8q_text *t, double decibels)
+{
+    fp8q_text_puts(t, "<td class=n>");
+    if (isfinite(decibels))
+        fp8q_text_printf(t, "%.2f", decibels);
+    else
+        fp8q_put_number(t, 1, decibels);
+}
+
 void fp8q_cell_share(struct fp8q_text *t, double share)
 {
     open_number(t, share);

@@ -23,6 +23,7 @@ void fp8q_cell_code(struct fp8q_text *t, const char *text);
 void fp8q_cell_count(struct fp8q_text *t, uint64_t count);
 void fp8q_cell_bytes(struct fp8q_text *t, uint64_t bytes);
 void fp8q_cell_number(struct fp8q_text *t, int digits, double value);
+void fp8q_cell_decibels(struct fp8q_text *t, double decibels);
 void fp8q_cell_share(struct fp8q_text *t, double share);
 void fp8q_cell_interval(struct fp8q_text *t, double mean, double se);
 void fp8q_cell_shape(struct fp8q_text *t, const uint64_t *shape, uint32_t ndim);

@@ -51,8 +51,7 @@ const char *fp8q_modality_name(uint64_t modality)
 const struct fp8q_serving fp8q_servings[FP8Q_N_ENGINES] = {
     [FP8Q_VLLM] = {"vllm serve ", ""},
     [FP8Q_SGLANG] = {"python -m sglang.launch_server --model-path ", ""},
-    [FP8Q_TRANSFORMERS] = {"transformers serve --force-model ", ""},
     [FP8Q_TRTLLM] = {"trtllm-serve ", ""},
-    [FP8Q_LMDEPLOY] = {"lmdeploy serve api_server ", " --backend pytorch"},
-    [FP8Q_LLAMA_CPP] = {"python convert_hf_to_gguf.py ", " --outtype bf16"},
+    [FP8Q_LMDEPLOY] = {"lmdeploy serve api_server ", ""},
+    [FP8Q_LLAMA_CPP] = {"convert_hf_to_gguf.py ", " --outtype q8_0"},
 };
