@@ -27,6 +27,13 @@ int fp8q_shard_in_place(const struct fp8q_shard *shard, struct fp8q_error *err);
 int fp8q_reading_create(struct fp8q_reading **reading_out, struct fp8q_error *err);
 void fp8q_reading_close(struct fp8q_reading *reading);
 
+/* The directory has a file of this name.  */
+bool fp8q_ckpt_dir_has(const struct fp8q_opening *o, const char *name);
+/* The shards by name, none of them read yet.  */
+int fp8q_ckpt_set_shards(struct fp8q_opening *o, const char *const *names, size_t count);
+/* The shards of a directory: those of its index, which is read, or its only file.  */
+int fp8q_ckpt_find_files(struct fp8q_opening *o);
+
 /* Every shard file exists; two names of one file become one shard.  Reads nothing.  */
 int fp8q_ckpt_check_shards(struct fp8q_opening *o);
 

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * open.c - opens a file or directory: which files count, their headers, one sorted table.
+ * open.c - opens a file or directory: the headers of its files, one sorted table of tensors, config.
  *
- * The index decides which shards are read and from which shard a tensor comes; what it claims is
- * compared in open_index.c.  No file stays open, so a thousand shards need one descriptor.
+ * open_files.c says which files count; what an index claims is compared in open_index.c.  No file stays open, so a thousand shards need one descriptor.
  */
 #include "checkpoint/internal.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,14 +15,6 @@
 #include "base/dir.h"
 #include "format/names.h"
 #include "base/mem.h"
-
-#define MAX_INDEX ((uint64_t)256 << 20)
-
-static bool dir_has(const struct fp8q_opening *o, const char *name)
-{
-    return o->n_names &&
-           bsearch(&name, o->names, o->n_names, sizeof(*o->names), fp8q_compare_strings) != NULL;
-}
 
 static const struct fp8q_shard *find_shard(const struct fp8q_ckpt *ckpt, const char *name)
 {
@@ -44,140 +34,6 @@ static const struct fp8q_shard *find_shard(const struct fp8q_ckpt *ckpt, const c
     }
 
     return NULL;
-}
-
-/* ---- which files --------------------------------------------------------------------------- */
-
-static int set_shards(struct fp8q_opening *o, const char *const *names, size_t count)
-{
-    struct fp8q_ckpt *ckpt = o->ckpt;
-
-    ckpt->shards = fp8q_array(count, sizeof(*ckpt->shards));
-    if (!ckpt->shards)
-        return fp8q_fail_nomem(o->err);
-
-    for (size_t i = 0; i < count; i++) {
-        /* Counted first, so that closing frees what a failure leaves.  */
-        ckpt->n_shards++;
-        ckpt->shards[i].name = strdup(names[i]);
-        ckpt->shards[i].path = fp8q_join(ckpt->dir, names[i]);
-        if (!ckpt->shards[i].name || !ckpt->shards[i].path)
-            return fp8q_fail_nomem(o->err);
-    }
-    return FP8Q_OK;
-}
-
-static int read_and_parse_index(struct fp8q_opening *o, const char *path)
-{
-    struct fp8q_ckpt *ckpt = o->ckpt;
-
-    FP8Q_TRY(fp8q_read_file(path, MAX_INDEX, &ckpt->index_text, &ckpt->index_len, o->err));
-    return fp8q_index_parse(ckpt->index_text, ckpt->index_len, path, &o->index, o->err);
-}
-
-static int read_index(struct fp8q_opening *o)
-{
-    struct fp8q_ckpt *ckpt = o->ckpt;
-    struct fp8q_index *index = &o->index;
-    struct fp8q_shown shown;
-
-    char *path = fp8q_join(ckpt->dir, FP8Q_INDEX_NAME);
-    if (!path)
-        return fp8q_fail_nomem(o->err);
-
-    /* Only for the message about missing shards: it hints that the index is stale.  */
-    ckpt->has_index = true;
-    o->has_single = dir_has(o, FP8Q_SINGLE_NAME);
-    int status = read_and_parse_index(o, path);
-    free(path);
-    FP8Q_TRY(status);
-
-    ckpt->index_total_size = index->total_size;
-
-    /* vLLM and SGLang do not look at it, so it is worth a warning and no more.  */
-    if (!index->has_metadata)
-        FP8Q_TRY(fp8q_warn(o->warnings, o->err, "index-no-metadata",
-                           "%s has no metadata object; transformers needs one", FP8Q_INDEX_NAME));
-    if (index->respelled)
-        FP8Q_TRY(fp8q_warn(o->warnings, o->err, "shard-alias",
-                           "%s spells %s with needless \"./\" or \"//\"", FP8Q_INDEX_NAME,
-                           fp8q_show(&shown, index->respelled)));
-
-    return set_shards(o, index->shards, index->n_shards);
-}
-
-/* M of a name that ends in "-N-of-M.safetensors", 0 for any other.  */
-static unsigned long parts_in_name(const char *name)
-{
-    /* Callers have seen the ending, so the difference cannot wrap.  */
-    size_t len = strlen(name) - strlen(FP8Q_WEIGHTS_ENDING), i = len;
-
-    while (i > 0 && name[i - 1] >= '0' && name[i - 1] <= '9')
-        i--;
-    if (i == len || i < 4 || memcmp(name + i - 4, "-of-", 4) != 0)
-        return 0;
-    return strtoul(name + i, NULL, 10);
-}
-
-static bool has_other_index(const struct fp8q_opening *o)
-{
-    for (size_t i = 0; i < o->n_names; i++) {
-        if (fp8q_ends_with(o->names[i], ".index.json"))
-            return true;
-    }
-    return false;
-}
-
-static int fail_no_file(const struct fp8q_opening *o, size_t n_found, const char *first)
-{
-    struct fp8q_shown dir, name;
-
-    fp8q_show(&dir, o->ckpt->path);
-    /* Say what is missing rather than quantize a part of a model.  */
-    if (n_found == 1)
-        return fp8q_fail(o->err, FP8Q_E_IO, "no-index",
-                         "%s: %s is one shard of several, but there is no %s", dir.text,
-                         fp8q_show(&name, first), FP8Q_INDEX_NAME);
-
-    if (n_found > 1)
-        return fp8q_fail(o->err, FP8Q_E_IO, "no-index",
-                         "%s: %zu .safetensors files (first %s), but neither %s nor %s%s", dir.text,
-                         n_found, fp8q_show(&name, first), FP8Q_INDEX_NAME, FP8Q_SINGLE_NAME,
-                         has_other_index(o) ? " (an index of another name is not read)" : "");
-
-    /* Nothing to read: perhaps the weights are there in another format.  */
-    for (size_t i = 0; i < o->n_names; i++) {
-        if (fp8q_ends_with(o->names[i], ".bin") || fp8q_ends_with(o->names[i], ".gguf") ||
-            fp8q_ends_with(o->names[i], ".pth") || fp8q_ends_with(o->names[i], ".pt"))
-            return fp8q_fail(
-                o->err, FP8Q_E_IO, "no-safetensors",
-                "%s: no .safetensors file; %s is in a format that is not read: convert it, "
-                "or fetch the model as safetensors",
-                dir.text, fp8q_show(&name, o->names[i]));
-    }
-    return fp8q_fail(o->err, FP8Q_E_IO, "no-safetensors", "%s: no .safetensors file", dir.text);
-}
-
-/* Without an index: model.safetensors, or else the only .safetensors file.  */
-static int pick_single(struct fp8q_opening *o)
-{
-    const char *single = FP8Q_SINGLE_NAME, *found = NULL;
-    size_t n_found = 0;
-
-    if (dir_has(o, single))
-        return set_shards(o, &single, 1);
-
-    for (size_t i = 0; i < o->n_names; i++) {
-        if (fp8q_ends_with(o->names[i], FP8Q_WEIGHTS_ENDING)) {
-            found = found ? found : o->names[i];
-            n_found++;
-        }
-    }
-
-    /* Several files without an index could be anything: two models, or stale copies.  */
-    if (n_found != 1 || parts_in_name(found) > 1)
-        return fail_no_file(o, n_found, found);
-    return set_shards(o, &found, 1);
 }
 
 /* ---- headers ------------------------------------------------------------------------------- */
@@ -344,7 +200,7 @@ static int read_config_at(struct fp8q_opening *o, const char *path)
 static int read_config(struct fp8q_opening *o)
 {
     /* Weights alone are a checkpoint too; what a config would say is then unknown.  */
-    if (!dir_has(o, FP8Q_CONFIG_NAME))
+    if (!fp8q_ckpt_dir_has(o, FP8Q_CONFIG_NAME))
         return FP8Q_OK;
 
     char *path = fp8q_join(o->ckpt->dir, FP8Q_CONFIG_NAME);
@@ -368,8 +224,7 @@ static int open_dir(struct fp8q_opening *o)
 
     FP8Q_TRY(fp8q_list_dir(o->ckpt->dir, &o->names, &o->n_names, o->err));
     FP8Q_TRY(read_config(o));
-    /* transformers would take model.safetensors first; the other readers go by the index.  */
-    FP8Q_TRY(dir_has(o, FP8Q_INDEX_NAME) ? read_index(o) : pick_single(o));
+    FP8Q_TRY(fp8q_ckpt_find_files(o));
     FP8Q_TRY(fp8q_ckpt_check_shards(o));
     FP8Q_TRY(read_headers(o));
     FP8Q_TRY(build_table(o));
@@ -398,7 +253,7 @@ static int add_sidecar(struct fp8q_opening *o, const char *name)
 
     /* A sidecar that was named itself is opened alone.  */
     if (!stem || fp8q_is_scales_file(name))
-        return set_shards(o, &name, 1);
+        return fp8q_ckpt_set_shards(o, &name, 1);
 
     char *sidecar = malloc(stem + sizeof(FP8Q_SCALES_ENDING));
     if (!sidecar)
@@ -409,7 +264,7 @@ static int add_sidecar(struct fp8q_opening *o, const char *name)
     const char *const names[] = {name, sidecar};
     int status = is_there(o, sidecar, &there);
     if (status == FP8Q_OK)
-        status = set_shards(o, names, there ? 2 : 1);
+        status = fp8q_ckpt_set_shards(o, names, there ? 2 : 1);
 
     free(sidecar);
     return status;

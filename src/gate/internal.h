@@ -21,6 +21,11 @@ struct fp8q_gate_check fp8q_gate_check_limit(unsigned tier, double estimate, dou
 
 int fp8q_gate_eval(struct fp8q_gate *gate, const struct fp8q_gate_request *request,
                    struct fp8q_error *err);
+/* The figures of evidence that is about the checkpoint, against all limits.  @baseline is NULL where
+ * there is none for it.  */
+int fp8q_gate_limits(struct fp8q_gate *gate, const struct fp8q_gate_request *r,
+                     const struct fp8q_evidence *e, const struct fp8q_evidence *baseline,
+                     struct fp8q_error *err);
 int fp8q_gate_tasks(struct fp8q_gate *gate, const struct fp8q_gate_request *request,
                     struct fp8q_error *err);
 
