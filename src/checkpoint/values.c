@@ -118,6 +118,15 @@ static void sum_up(struct look *l)
         s->min = s->max = NAN;
 }
 
+static int look_at_tensor(struct look *l, const struct fp8q_ckpt *ckpt, const char *name,
+                          struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_weights_open(ckpt, name, &l->weights, err));
+    FP8Q_TRY(look_at_all(l, err));
+    sum_up(l);
+    return FP8Q_OK;
+}
+
 int fp8q_look_at_values(const struct fp8q_ckpt *ckpt, const char *name,
                         const struct fp8q_kernel *kernel, struct fp8q_statistics *statistics,
                         struct fp8q_error *err)
@@ -125,13 +134,9 @@ int fp8q_look_at_values(const struct fp8q_ckpt *ckpt, const char *name,
     *statistics =
         (struct fp8q_statistics){.size = sizeof(*statistics), .min = HUGE_VAL, .max = -HUGE_VAL};
     struct look look = {.kernel = kernel, .out = statistics};
-    int status = fp8q_weights_open(ckpt, name, &look.weights, err);
 
-    if (status == FP8Q_OK)
-        status = look_at_all(&look, err);
-    if (status == FP8Q_OK)
-        sum_up(&look);
-    else
+    int status = look_at_tensor(&look, ckpt, name, err);
+    if (status != FP8Q_OK)
         fp8q_statistics_reset(statistics);
 
     free(look.raw);

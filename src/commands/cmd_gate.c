@@ -406,6 +406,13 @@ static int guard_list(struct fp8q_guard_list *guard, const struct cli_list *path
     return FP8Q_OK;
 }
 
+static int guard_pair(struct cli *cli, struct fp8q_guard_list *guard, const char *base,
+                      const char *quant)
+{
+    FP8Q_TRY(fp8q_guard_add(guard, base, "a task's results", &cli->error));
+    return fp8q_guard_add(guard, quant, "a task's results", &cli->error);
+}
+
 /* The files of --task stand within its words.  */
 static int guard_tasks(struct cli *cli, struct fp8q_guard_list *guard, const struct cli_list *tasks)
 {
@@ -414,9 +421,7 @@ static int guard_tasks(struct cli *cli, struct fp8q_guard_list *guard, const str
         char *copy;
         FP8Q_TRY(split_task(cli, tasks->items[i], &copy, parts));
 
-        int status = fp8q_guard_add(guard, parts[1], "a task's results", &cli->error);
-        if (status == FP8Q_OK)
-            status = fp8q_guard_add(guard, parts[2], "a task's results", &cli->error);
+        int status = guard_pair(cli, guard, parts[1], parts[2]);
         free(copy);
         FP8Q_TRY(status);
     }

@@ -127,6 +127,8 @@ static int collect(struct cli *cli, const struct args *args, const char *path)
 {
     struct fp8q_facts facts;
 
+    /* What can be refused is refused before all bytes are read.  */
+    FP8Q_TRY(check_output(cli, args, path));
     int status = fp8q_facts_collect(&args->request, &facts, &cli->warnings, &cli->error);
     cli_progress_clear();
     if (status == FP8Q_OK)
@@ -146,10 +148,7 @@ static int run(struct cli *cli, struct args *args)
     args->request.kernel = fp8q_kernel_select(cli->kernel);
     args->request.watch = &cli->watch;
 
-    /* What can be refused is refused before all bytes are read.  */
-    int status = check_output(cli, args, path);
-    if (status == FP8Q_OK)
-        status = collect(cli, args, path);
+    int status = collect(cli, args, path);
     free(path);
     return status;
 }

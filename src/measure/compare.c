@@ -415,15 +415,22 @@ static int refuse_quantized(const struct fp8q_ckpt *ckpt, struct fp8q_error *err
     return FP8Q_OK;
 }
 
+static int measure(struct compare_run *run, struct fp8q_error *err)
+{
+    FP8Q_TRY(refuse_quantized(run->ckpt, err));
+    FP8Q_TRY(start(run, err));
+
+    /* Of a checkpoint that changed meanwhile the figures are of two states: none are given.  */
+    return fp8q_ckpt_unchanged(run->ckpt, err);
+}
+
 int fp8q_compare(const struct fp8q_ckpt *ckpt, const struct fp8q_compare_options *options,
                  struct fp8q_compare *result_out, struct fp8q_error *err)
 {
     *result_out = (struct fp8q_compare){0};
     struct compare_run run = {.ckpt = ckpt, .options = options, .result = result_out};
 
-    int status = refuse_quantized(ckpt, err);
-    if (status == FP8Q_OK)
-        status = start(&run, err);
+    int status = measure(&run, err);
     for (size_t i = 0; run.fds && i < ckpt->n_shards; i++)
         if (run.fds[i] >= 0)
             fp8q_close(&run.fds[i], ckpt->shards[i].path, NULL);
@@ -434,9 +441,6 @@ int fp8q_compare(const struct fp8q_ckpt *ckpt, const struct fp8q_compare_options
     free(run.tasks);
     free(run.tensors);
 
-    /* Of a checkpoint that changed meanwhile the figures are of two states: none are given.  */
-    if (status == FP8Q_OK)
-        status = fp8q_ckpt_unchanged(ckpt, err);
     if (status != FP8Q_OK)
         fp8q_compare_reset(result_out);
     else

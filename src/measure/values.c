@@ -244,21 +244,26 @@ static void raise_cells(struct fp8q_block_map *map, uint64_t block_row, const fl
         }
 }
 
+/* @rows and @raw have room for the rows of one row of blocks, as values and as they are stored.  */
+static int fill_cells(const struct fp8q_weights *w, const struct fp8q_kernel *kernel, float *rows,
+                      void *raw, struct fp8q_block_map *map, struct fp8q_error *err)
+{
+    for (uint64_t i = 0; i < map->block_rows; i++) {
+        uint64_t n = fp8q_min_u64(FP8Q_BLOCK, w->n_rows - i * FP8Q_BLOCK);
+        FP8Q_TRY(fp8q_weights_read(w, kernel, i * FP8Q_BLOCK, n, raw, rows, err));
+        raise_cells(map, i, rows, n, w->n_cols);
+    }
+    return FP8Q_OK;
+}
+
 static int fill_map(const struct fp8q_weights *w, const struct fp8q_kernel *kernel,
                     struct fp8q_block_map *map, struct fp8q_error *err)
 {
     float *rows = fp8q_array(FP8Q_BLOCK * w->n_cols, 2 * sizeof(*rows));
-    int status = rows ? FP8Q_OK : fp8q_fail_nomem(err);
+    if (!rows)
+        return fp8q_fail_nomem(err);
 
-    for (uint64_t i = 0; i < map->block_rows && status == FP8Q_OK; i++) {
-        uint64_t n = fp8q_min_u64(FP8Q_BLOCK, w->n_rows - i * FP8Q_BLOCK);
-        /* The second half of the memory is for the bytes as they are stored.  */
-        status = fp8q_weights_read(w, kernel, i * FP8Q_BLOCK, n, rows + FP8Q_BLOCK * w->n_cols,
-                                   rows, err);
-        if (status == FP8Q_OK)
-            raise_cells(map, i, rows, n, w->n_cols);
-    }
-
+    int status = fill_cells(w, kernel, rows, rows + FP8Q_BLOCK * w->n_cols, map, err);
     free(rows);
     return status;
 }
