@@ -9,6 +9,9 @@
 #     report     the page of `fp8q report` in a browser, under axe and a validator (not among the default parts)
 #     scalar     no SIMD built: kernels, blocks and command line
 #     fuzz       each fuzz target a fixed number of times from a fixed seed (free-running: tools/fuzz.sh SECONDS)
+#     engines    vLLM's loader and llama.cpp's converter on outputs, and `fp8q check` against them (fetches 1 GB of
+#                Python packages once; not among the default parts; newest releases: tests/engines/own/run.py ENGINE
+#                build/release/fp8q newest)
 #     cluster    the recipes of examples/cluster, on a real Slurm (as root; not among the default parts)
 #     tidy       clang-tidy on all of src/, with the checks of .clang-tidy
 #     style      clang-format, no variable of bench or tools that nothing sets, no untracked files
@@ -63,6 +66,12 @@ for part in "$@"; do
     tsan)
         build tsan
         run_tests tsan -LE single
+        ;;
+    engines)
+        build release
+        for engine in vllm llama.cpp; do
+            tests/engines/own/run.py "$engine" build/release/fp8q
+        done
         ;;
     cluster)
         tools/install-deps.sh cluster

@@ -17,12 +17,12 @@
 #define ALL ((1U << FP8Q_N_ENGINES) - 1)
 
 const struct fp8q_engine_row fp8q_engines[FP8Q_N_ENGINES] = {
-    [FP8Q_VLLM] = {"vllm", "vLLM", "0.33.0", false, true},
+    [FP8Q_VLLM] = {"vllm", "vLLM", "0.33.0", true, true},
     [FP8Q_SGLANG] = {"sglang", "SGLang", "0.5.23", false, true},
     [FP8Q_TRANSFORMERS] = {"transformers", "transformers", "5.24.0", true, true},
     [FP8Q_TRTLLM] = {"trtllm", "TensorRT-LLM", "source of 2026", false, true},
     [FP8Q_LMDEPLOY] = {"lmdeploy", "lmdeploy", "0.18.0", false, true},
-    [FP8Q_LLAMA_CPP] = {"llama.cpp", "llama.cpp", "converter of 2026", false, false},
+    [FP8Q_LLAMA_CPP] = {"llama.cpp", "llama.cpp", "as in llama-cpp-python 0.3.36", true, false},
 };
 
 const struct fp8q_cutting_row fp8q_cutting = {

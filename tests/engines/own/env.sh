@@ -1,0 +1,46 @@
+#!/bin/sh
+# Makes the Python environment of one engine, or leaves it alone if it is there; the last line is its python.
+#
+#     env.sh ENGINE [newest]      ENGINE.txt says what goes in; "newest" takes the newest of the engine itself
+#
+# Kept by what goes in, under $FP8Q_ENGINES or the user's cache.  Never skips.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+engine=$1 newest=${2:-}
+list=$here/$engine.txt
+[ -f "$list" ] || { echo "env.sh: there is no $list" >&2; exit 1; }
+bare=$(sed -n 's/^# no-deps: //p' "$list")
+sources=$(sed -n 's/^# sources: //p' "$list")
+if [ -n "$newest" ]; then
+    bare=$(echo "$bare" | sed 's/^\([^ ]*\)==[^ ]*/\1/')
+    sources=${sources%%==*}
+fi
+
+key=$(cat "$list" - <<KEY | sha256sum | cut -c1-12
+$bare $sources $(python3 --version)
+KEY
+)
+dir=${FP8Q_ENGINES:-${XDG_CACHE_HOME:-$HOME/.cache}/fp8q-engines}/$engine-${newest:-$key}
+[ -z "$newest" ] || rm -rf "$dir"
+
+if [ ! -f "$dir/.done" ]; then
+    rm -rf "$dir"
+    mkdir -p "$dir"
+    python3 -m venv "$dir" >&2
+    "$dir/bin/python" -m pip install -qq --disable-pip-version-check --no-input -r "$list" >&2
+    # shellcheck disable=SC2086
+    [ -z "$bare" ] ||
+        "$dir/bin/python" -m pip install -qq --disable-pip-version-check --no-input --no-deps $bare >&2
+    if [ -n "$sources" ]; then
+        "$dir/bin/python" -m pip download -qq --disable-pip-version-check --no-input --no-deps \
+            --no-binary "${sources%%==*}" -d "$dir" "$sources" >&2
+        mkdir "$dir/llama.cpp"
+        tar xzf "$dir"/*.tar.gz -C "$dir/llama.cpp" --wildcards --strip-components=3 \
+            '*/vendor/llama.cpp/convert_hf_to_gguf.py' '*/vendor/llama.cpp/conversion/*' '*/vendor/llama.cpp/gguf-py/*'
+        (cd "$dir" && echo *.tar.gz) >"$dir/llama.cpp/version"
+        rm "$dir"/*.tar.gz
+    fi
+    touch "$dir/.done"
+fi
+echo "$dir/bin/python"

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""What an engine's own loader makes of outputs, and whether `fp8q check` says the same.  run.py ENGINE FP8Q [newest]
+
+Sources are made by the engine's transformers (sources.py), converted in every format, place of scales and scale format,
+and loaded by ENGINE_load.py: every parameter must hold what lies on disk, in the precision in which it lies there, with the
+scale that belongs to it; every tensor must be used.  Where `check` says that the engine loads a checkpoint, it must; where
+it says no, it must not.  With "newest" the newest release is taken, and differences are printed, not judged.
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ALL_VARIANTS = ("qwen3", "qwen3-moe")      # the others in two of them: the loaders do not know what differs
+VARIANTS = {f"{form}-{place}-{scales}": ["--format", form, "--scales", place, "--scale-fmt", scales]
+            for form in ("fp8", "compressed-tensors") for place in ("sidecar", "inline") for scales in ("f32", "ue8m0")}
+FEW = PARALLEL = ("fp8-sidecar-f32", "compressed-tensors-inline-f32")
+
+# What else `check` speaks of: options of quantize, and what is done to config.json afterwards.
+OTHERS = {
+    "tensor": (["--scheme", "FP8", "--format", "fp8"], None),
+    "channel": (["--scheme", "FP8_DYNAMIC"], None),
+    "mxfp8": (["--scheme", "MXFP8"], None),
+    "no-scheme": ([], lambda q: q.pop("activation_scheme")),
+    "static": ([], lambda q: q.update(activation_scheme="static")),
+    "no-blocks": ([], lambda q: q.pop("weight_block_size")),
+    "listed": ([], lambda q: q["ignored_layers"].append("model.layers.0.self_attn.o_proj")),
+    "part-listed": ([], lambda q: q["ignored_layers"].append("model.layers.0.self_attn.q_proj")),
+    "unlisted": (["--ignore", "o_proj"], lambda q: [q.update({k: [e for e in q[k] if "o_proj" not in e]})
+                                                     for k in ("ignored_layers", "modules_to_not_convert")]),
+    "method": ([], lambda q: q.update(quant_method="fp9")),
+}
+
+
+def run(*command, **options):
+    return subprocess.run([str(c) for c in command], check=True, text=True, **options)
+
+
+def make(fp8q, sources, out):
+    """{name: path} of all outputs."""
+    made = {}
+    for source in sorted(sources.iterdir()):
+        for variant, options in VARIANTS.items():
+            if variant not in FEW and source.name not in ALL_VARIANTS:
+                continue
+            made[f"{source.name} {variant}"] = out / f"{source.name}-{variant}"
+            run(fp8q, "quantize", "-q", *options, source, out / f"{source.name}-{variant}", stderr=subprocess.DEVNULL)
+    for name, (options, edit) in OTHERS.items():
+        path = made[f"qwen3 {name}"] = out / f"qwen3-{name}"
+        run(fp8q, "quantize", "-q", *options, sources / "qwen3", path, stderr=subprocess.DEVNULL)
+        if edit:
+            config = json.loads((path / "config.json").read_text())
+            edit(config["quantization_config"])
+            (path / "config.json").write_text(json.dumps(config))
+    return made
+
+
+def says(fp8q, engine, path, ways):
+    """What check says: True, False, or None where it does not know; and why."""
+    done = subprocess.run([fp8q, "check", path, "--engine", engine, "--tp", str(ways), "--json"], capture_output=True, text=True)
+    answer = json.loads(done.stdout)["engines"][0]
+    assert done.returncode == (answer["loads"] is not True), (path, done.returncode, answer)
+    return answer["loads"], [f["id"] for f in answer["findings"] if f["status"] != "note"]
+
+
+def load(python, engine, ways, paths):
+    """{path: faults, none if it was loaded as it lies on disk}, and the engine's version."""
+    done = run(python, "-B", HERE / f"{engine}_load.py", ways, *paths, stdout=subprocess.PIPE,
+               stderr=None if os.environ.get("FP8Q_TRACEBACK") else subprocess.DEVNULL)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    faults = {}
+    for answer in lines[1:]:
+        found = faults.setdefault(answer["path"], [])
+        found += answer["faults"] + ([answer["error"]] if answer["error"] else [])
+        if answer["loaded"] and not answer.get("fp8"):
+            found.append("nothing was built in FP8")
+    return faults, lines[0]["version"]
+
+
+def compare(fp8q, python, engine, made, ways):
+    """Prints where check and the engine differ; how many there are."""
+    faults, version = load(python, engine, ways, made.values())
+    differences = 0
+    for name, path in made.items():
+        said, ids = says(fp8q, engine, path, ways)
+        found = faults[str(path)]
+        if said is not None and said != (not found):
+            differences += 1
+            print(f"DIFFERS: {name}, {ways} way(s): check says {'loads' if said else f'does not load {ids}'}; "
+                  f"{engine}: {found[:3] or 'loaded it whole'}")
+        elif os.environ.get("FP8Q_VERBOSE"):
+            print(f"{name}, {ways} way(s): {'loads' if said else f'stopped by {ids}'}; {engine}: {found[:1]}")
+    loaded = sum(not f for f in faults.values())
+    print(f"{engine} {version}, {ways} way(s): {loaded} of {len(made)} loaded as they lie on disk, {differences} differences")
+    return differences, loaded
+
+
+def main(engine, fp8q, newest=""):
+    os.environ["FP8Q"] = os.path.abspath(fp8q)
+    python = run(HERE / "env.sh", engine, *([newest] if newest else []), stdout=subprocess.PIPE).stdout.splitlines()[-1]
+    work = pathlib.Path(tempfile.mkdtemp(prefix="fp8q-engines-"))
+    try:
+        run(python, "-B", HERE / "sources.py", work / "sources")
+        (work / "out").mkdir()
+        made = make(fp8q, work / "sources", work / "out")
+        differences, loaded = compare(fp8q, python, engine, made, 1)
+        parallel = {n: p for n, p in made.items() if n.split()[1] in PARALLEL}
+        more, together = compare(fp8q, python, engine, parallel, 2) if engine != "llama.cpp" else (0, 1)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+    # Most must have been loaded: a run in which nothing works proves nothing.
+    return 0 if newest else differences + more > 0 or loaded < len(made) // 2 or not together
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
