@@ -270,7 +270,7 @@ class Bugs(Case):
             back = new_path()
             self.equal(fp8q("dequantize", fp8_source({DOWN: codes, name: scales}), back, "-q")[0], 0, name)
             self.equal(sorted(read(back)), [DOWN], name)
-        unknown = DOWN.replace("weight", "scale_weight")
+        unknown = DOWN.replace("weight", "multiplier")
         self.refused(3, "dequantize", fp8_source({DOWN: codes, unknown: scales}), says=[DOWN, "scale"])
 
     def test_O21_activation_scales(self):
@@ -488,7 +488,7 @@ class Bugs(Case):
                          {"text_config": {"quantization_config": {"quant_method": "fp8"}}},
                          {"compression_config": {"quant_method": "compressed-tensors"}}):
             path = make({DOWN: normal(128, 128)}, {**LLAMA, **settings})
-            self.refused(2, "quantize", path, says=["--requantize"])
+            self.refused(2, "quantize", path, says=["is quantized already"])
             out = quantized(path, "--requantize")
             self.equal(quantization(out)["quant_method"], "fp8", str(settings))
             self.check("compression_config" not in config(out), str(settings))

@@ -62,6 +62,17 @@ def scheme_of(settings, module):
     return by_target[targets[0]] if targets else None
 
 
+FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1", "w3"), ("in_proj_qkv", "in_proj_z"),
+         ("in_proj_b", "in_proj_a"), ("q_a_proj", "kv_a_proj_with_mqa"))
+
+
+def mates_of(module, modules):
+    """Other quantized parts of the matrix that engines make of this module."""
+    parent, _, last = module.rpartition(".")
+    parts = next((group for group in FUSED if last in group), ())
+    return [m for p in parts if p != last and (m := f"{parent}.{p}") in modules]
+
+
 class CompressedTensors(Case):
     def each(self):
         for name, options in outputs():
@@ -113,6 +124,10 @@ class CompressedTensors(Case):
                 strategy = strategy_of(scheme)
                 original = original_of(source, module + ".weight")
                 codes, scales = REFERENCE[strategy](original)
+                if strategy == "tensor":        # one scale for what engines load as one matrix
+                    fused = [original] + [original_of(source, m + ".weight") for m in mates_of(module, modules)]
+                    codes, scales = REFERENCE[strategy](torch.cat(fused))
+                    codes = codes[:len(original)]
                 self.same_bytes(weight, codes, f"{what}: {module}: codes")
                 self.same_bytes(scale, scales, f"{what}: {module}: {strategy} scales")
                 compressor = MXFP8QuantizationCompressor if options == GROUP else FloatQuantizationCompressor
