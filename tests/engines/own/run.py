@@ -74,6 +74,9 @@ def load(python, engine, ways, paths):
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     faults = {}
     for answer in lines[1:]:
+        if answer.get("skipped"):
+            print(f"{engine} knows no such network: {os.path.basename(answer['path'])}: {answer['skipped']}")
+            continue
         found = faults.setdefault(answer["path"], [])
         found += answer["faults"] + ([answer["error"]] if answer["error"] else [])
         if answer["loaded"] and not answer.get("fp8"):
@@ -86,6 +89,8 @@ def compare(fp8q, python, engine, made, ways):
     faults, version = load(python, engine, ways, made.values())
     differences = 0
     for name, path in made.items():
+        if str(path) not in faults:
+            continue
         said, ids = says(fp8q, engine, path, ways)
         found = faults[str(path)]
         if said is not None and said != (not found):
@@ -95,7 +100,7 @@ def compare(fp8q, python, engine, made, ways):
         elif os.environ.get("FP8Q_VERBOSE"):
             print(f"{name}, {ways} way(s): {'loads' if said else f'stopped by {ids}'}; {engine}: {found[:1]}")
     loaded = sum(not f for f in faults.values())
-    print(f"{engine} {version}, {ways} way(s): {loaded} of {len(made)} loaded as they lie on disk, {differences} differences")
+    print(f"{engine} {version}, {ways} way(s): {loaded} of {len(faults)} loaded as they lie on disk, {differences} differences")
     return differences, loaded
 
 
