@@ -21,6 +21,15 @@
 #include "base/path.h"
 #include "base/text.h"
 
+/* The kernel's numbers, where the C library (musl) does not name them.  */
+#ifndef RENAME_NOREPLACE
+#define RENAME_NOREPLACE 1
+#define RENAME_EXCHANGE 2
+#endif
+#ifndef STATX_ATTR_MOUNT_ROOT
+#define STATX_ATTR_MOUNT_ROOT 0x2000
+#endif
+
 /* ---- directories ------------------------------------------------------------------------- */
 
 int fp8q_mkdir(const char *path, struct fp8q_error *err)
