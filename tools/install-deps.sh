@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs Debian packages: `build` for the program, `test` for its tests too, `cluster` for those of
-# examples/cluster as well, `report` for what looks at reports.  As root, or with sudo.
+# examples/cluster as well, `report` for what looks at reports, `package` for tools/package.sh.  As root,
+# or with sudo.
 set -eu
 build="gcc cmake make pkg-config libc6-dev libcjson-dev zlib1g-dev libdeflate-dev libpcre2-dev
 libutf8proc-dev"
@@ -10,6 +11,8 @@ packages=$build
 [ "${1:-build}" = build ] || packages="$build $test"
 [ "${1:-build}" != cluster ] || packages="$packages slurm-wlm munge"
 [ "${1:-build}" != report ] || packages="$packages chromium default-jre-headless"
+
+[ "${1:-build}" != package ] || packages="$packages dpkg-dev debhelper fakeroot lintian debootstrap qemu-user-static unzip buildah"
 
 missing=
 for package in $packages; do

@@ -4,6 +4,8 @@
 #     dev        gcc, -O1, ASan, UBSan, -Werror: all tests
 #     O0         gcc, -O0: kernels, blocks and command line
 #     release    gcc, Release: all tests, those with Python too, installation
+#     package    static binaries and wheels, made and tried; the action, examples/ci and hooks with them (tools/package.sh
+#                makes Debian packages and a container image too, as root)
 #     clang      clang, -O3, -Werror: all tests
 #     tsan       ThreadSanitizer: all tests but those that start no thread (label `single`)
 #     report     the page of `fp8q report` in a browser, under axe and a validator (not among the default parts)
@@ -17,7 +19,7 @@
 #     style      clang-format, no variable of bench or tools that nothing sets, no untracked files
 set -eu
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- dev O0 release clang tsan scalar fuzz tidy style
+[ $# -gt 0 ] || set -- dev O0 release package clang tsan scalar fuzz tidy style
 tools/install-deps.sh test
 jobs=$(nproc)
 export FP8Q_REQUIRE_KERNELS="${FP8Q_REQUIRE_KERNELS:-scalar}"
@@ -57,6 +59,9 @@ for part in "$@"; do
         rm -rf build/prefix
         cmake --install build/release --prefix build/prefix >/dev/null
         build/prefix/bin/fp8q --version
+        ;;
+    package)
+        tools/package.sh binaries wheels ci
         ;;
     clang)
         CC=clang cmake -B build/clang -DCMAKE_BUILD_TYPE=Release -DFP8Q_WERROR=ON -DFP8Q_TESTS=ON >/dev/null
