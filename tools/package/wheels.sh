@@ -1,0 +1,82 @@
+#!/bin/sh
+# Wheels for manylinux and musllinux, x86_64 and aarch64: the static program of binaries.sh, and the Python module with a
+# shared library that wants nothing but the C library.
+#
+#     wheels.sh build ARCH...      builds
+#     wheels.sh try                tries them: with the standard library alone, with numpy, with mypy
+# shellcheck source=SCRIPTDIR/common.sh
+. "$(dirname "$0")/common.sh"
+action=${1:-build}
+[ $# = 0 ] || shift
+
+wheel() { # ARCH TARGET TAG
+    only=fp8q_shared
+    build_fp8q "$2" "$top" "$work/$2/library" -DFP8Q_SHARED=ON -DCMAKE_SHARED_LINKER_FLAGS=-s
+    only=
+    set -- "$1" "$2" "$3" "$top/LICENSE"
+    for copyright in "$work"/sources/*/debian/copyright; do
+        set -- "$@" "$copyright"
+    done
+    arch=$1 target=$2 tag=$3
+    shift 3
+    python3 "$here/wheel.py" "$dist" "$version" "$tag" "$work/$arch-linux-musl/fp8q/fp8q" \
+        "$work/$target/library/libfp8q.so" "$SOURCE_DATE_EPOCH" "$@"
+}
+
+build() {
+    package_env
+    package_sources
+    for arch in "$@"; do
+        [ -x "$work/$arch-linux-musl/fp8q/fp8q" ] || fail "there is no static program for $arch: binaries.sh build $arch"
+        package_libraries "$arch-linux-gnu.2.28"
+        wheel "$arch" "$arch-linux-gnu.2.28" "manylinux_2_28_$arch"
+        wheel "$arch" "$arch-linux-musl" "musllinux_1_2_$arch"
+    done
+}
+
+# Installs the wheel as pip does, and uses it from a directory that holds nothing else.
+use() { # PACKAGE...
+    venv=$work/try-venv
+    rm -rf "$venv"
+    quietly "$work/try.log" python3 -m venv "$venv"
+    quietly "$work/try.log" "$venv/bin/pip" install -q --disable-pip-version-check --no-index --no-deps "$wheel"
+    for package in "$@"; do
+        quietly "$work/try.log" "$venv/bin/pip" install -q --disable-pip-version-check "$(grep "^$package==" "$here/requirements.txt")"
+    done
+    [ "$("$venv/bin/fp8q" --version)" = "fp8q $version" ] || fail "the wheel's program is not on PATH"
+    (cd "$work" && env -u FP8Q -u FP8Q_LIBRARY -u PYTHONPATH "$venv/bin/python" -I -B "$here/python/try_module.py" \
+        "$top/tests/data/checkpoints/qwen3" "$top/tests/data/eval/text.inputs.safetensors" "$@")
+}
+
+try() {
+    package_env
+    for wheel in "$dist"/fp8q-"$version"-py3-none-*.whl; do
+        library=$work/try-library.so
+        unzip -p "$wheel" fp8q/libfp8q.so >"$library"
+        needed=$(readelf -d "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | tr '\n' ' ')
+        case $wheel:$needed in
+        *musllinux*:"libc.so " | *manylinux*) ;;
+        *) fail "$wheel: the library needs $needed" ;;
+        esac
+        case $wheel in
+        *manylinux*)
+            # auditwheel compares every versioned symbol with what the tag promises.
+            quietly "$work/try.log" "$env/bin/auditwheel" show "$wheel"
+            tr '\n' ' ' <"$work/try.log" | grep -q '"manylinux_2_[0-9]*_' || { cat "$work/try.log"; fail "$wheel: not as its tag says"; }
+            ;;
+        esac
+        echo "$(basename "$wheel"): $(wc -c <"$wheel") bytes, needs $needed"
+    done
+    wheel=$dist/fp8q-$version-py3-none-manylinux_2_28_$(uname -m).whl
+    use
+    use numpy
+    quietly "$work/try.log" "$env/bin/mypy" --strict --cache-dir=/dev/null "$here/python/fp8q"
+    FP8Q_LIBRARY=$work/$(uname -m)-linux-gnu.2.28/library/libfp8q.so python3 -B "$here/python/try_layout.py" "$top/include/fp8q.h"
+}
+
+if [ "$action" = build ] && [ $# = 0 ]; then
+    build x86_64 aarch64
+    try
+else
+    "$action" "$@"
+fi
