@@ -12,7 +12,8 @@ packages=$build
 [ "${1:-build}" != cluster ] || packages="$packages slurm-wlm munge"
 [ "${1:-build}" != report ] || packages="$packages chromium default-jre-headless"
 
-[ "${1:-build}" != package ] || packages="$packages dpkg-dev debhelper fakeroot lintian debootstrap qemu-user-static unzip buildah"
+[ "${1:-build}" != package ] || packages="$packages dpkg-dev debhelper fakeroot lintian debootstrap qemu-user-static unzip buildah
+musl shellcheck"
 
 missing=
 for package in $packages; do

@@ -26,9 +26,6 @@
 #define RENAME_NOREPLACE 1
 #define RENAME_EXCHANGE 2
 #endif
-#ifndef STATX_ATTR_MOUNT_ROOT
-#define STATX_ATTR_MOUNT_ROOT 0x2000
-#endif
 
 /* ---- directories ------------------------------------------------------------------------- */
 
@@ -427,7 +424,15 @@ int fp8q_mkdir_mode(const char *path, mode_t mode, struct fp8q_error *err)
 
 bool fp8q_is_mount(const char *path)
 {
-    struct statx st;
-    return statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_INO, &st) == 0 &&
-           (st.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+    enum { KERNEL_STATX_INO = 0x100, KERNEL_MOUNT_ROOT = 0x2000 };
+    /* The kernel's struct statx, of which only this is read.  Called by number: the C libraries of
+     * some systems in use (musl before 1.2.5) have no function for it.  */
+    struct {
+        uint32_t mask, block_size;
+        uint64_t attributes;
+        unsigned char rest[240];
+    } st;
+
+    return syscall(SYS_statx, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, KERNEL_STATX_INO, &st) == 0 &&
+           (st.attributes & KERNEL_MOUNT_ROOT) != 0;
 }

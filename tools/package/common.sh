@@ -95,7 +95,7 @@ zig_cmake() { # TARGET SOURCE BUILD OPTION...
 # The libraries for TARGET, once for each state of what they are made from.
 package_libraries() { # TARGET
     prefix=$work/$1/prefix
-    wanted=$(cat "$here/sources.txt" "$here/libraries/CMakeLists.txt" "$here/requirements.txt" | sha256sum)
+    wanted=$({ cat "$here/sources.txt" "$here/libraries/CMakeLists.txt"; grep ziglang "$here/requirements.txt"; } | sha256sum)
     [ "$(cat "$prefix/stamp" 2>/dev/null)" = "$wanted" ] && return
     rm -rf "${work:?}/$1"
     mkdir -p "$work/$1/libraries"

@@ -48,6 +48,20 @@ use() { # PACKAGE...
         "$top/tests/data/checkpoints/qwen3" "$top/tests/data/eval/text.inputs.safetensors" "$@")
 }
 
+# The library of the musllinux wheel in a program for musl, with the loader and the C library of Debian's package `musl`: older
+# than the headers that it was built with, as on a user's machine.
+use_musl() {
+    from=$work/$(uname -m)-linux-musl
+    zig_tools "$(uname -m)-linux-musl" "$work/try-musl"
+    quietly "$work/try.log" "$work/try-musl/cc" -dynamic -std=c11 -I"$top/include" "$top/examples/c/quantize.c" \
+        "$from/library/libfp8q.so" -o "$work/try-musl/program"
+    rm -rf "$work/try-musl/out"
+    quietly "$work/try.log" env LD_LIBRARY_PATH="$from/library" "$work/try-musl/program" "$top/tests/data/checkpoints/qwen3" \
+        "$work/try-musl/out"
+    "$from/fp8q/fp8q" verify -q "$work/try-musl/out" --source "$top/tests/data/checkpoints/qwen3"
+    echo "the musl library works"
+}
+
 try() {
     package_env
     for wheel in "$dist"/fp8q-"$version"-py3-none-*.whl; do
@@ -70,6 +84,7 @@ try() {
     wheel=$dist/fp8q-$version-py3-none-manylinux_2_28_$(uname -m).whl
     use
     use numpy
+    use_musl
     quietly "$work/try.log" "$env/bin/mypy" --strict --cache-dir=/dev/null "$here/python/fp8q"
     FP8Q_LIBRARY=$work/$(uname -m)-linux-gnu.2.28/library/libfp8q.so python3 -B "$here/python/try_layout.py" "$top/include/fp8q.h"
 }
