@@ -11,7 +11,6 @@ packages=$build
 [ "${1:-build}" = build ] || packages="$build $test"
 [ "${1:-build}" != cluster ] || packages="$packages slurm-wlm munge"
 [ "${1:-build}" != report ] || packages="$packages chromium default-jre-headless"
-
 [ "${1:-build}" != package ] || packages="$packages dpkg-dev debhelper fakeroot lintian debootstrap qemu-user-static unzip buildah
 musl shellcheck"
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The container file: rules that a linter would ask for, an image by buildah (no daemon is needed), and the image used as
 # root's users use it: another user, a mounted folder, nothing else there.
+[ "$(id -u)" = 0 ] || exec sudo -E "$0" "$@"
 # shellcheck source=SCRIPTDIR/common.sh
 . "$(dirname "$0")/common.sh"
 file=$here/Containerfile

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The Debian packages fp8q, libfp8q0 and libfp8q-dev: built, judged by lintian, and installed, used and removed in a fresh
 # Debian (as root, for debootstrap).
+[ "$(id -u)" = 0 ] || exec sudo -E "$0" "$@"
 # shellcheck source=SCRIPTDIR/common.sh
 . "$(dirname "$0")/common.sh"
 tree=$work/debian/fp8q-$version
