@@ -30,6 +30,12 @@ def raises(kind, id):
         raise AssertionError(f"no {kind.__name__} was raised")
 
 
+# The words of options are the program's.
+for option, words in (("format", "FORMATS"), ("scales", "SCALES"), ("scale-fmt", "SCALE_FMTS"), ("scheme", "SCHEMES"),
+                      ("unaligned", "UNALIGNED"), ("input-range", "INPUT_RANGES")):
+    known = subprocess.run([fp8q._program(), "__complete", "quantize", f"--{option}", ""], stdout=subprocess.PIPE, text=True)
+    assert tuple(known.stdout.split()) == getattr(fp8q._native, words), (option, known.stdout)
+
 # A checkpoint: the same bytes as the program's.
 calls = []
 planned = fp8q.quantize(checkpoint, "module", ignore=["up_proj"], dry_run=True)

@@ -7,8 +7,6 @@ from typing import Any, Optional, Tuple
 
 from . import _native as c
 
-SCHEMES = ("FP8_BLOCK", "FP8_DYNAMIC", "FP8", "MXFP8")
-SCALE_FMTS = ("f32", "ue8m0")
 _SIZES = {"F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1}
 _WORDS = {"float32": "F32", "float16": "F16", "half": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3",
           "uint8": "F8_E4M3", "f": "F32", "e": "F16", "b": "F8_E4M3", "f32": "F32", "f16": "F16", "bf16": "BF16"}
@@ -109,5 +107,5 @@ def checked(found: View, dtype: Optional[str], allowed: Tuple[str, ...], what: s
 def matrix(rows: int, cols: int, dtype: str, stride: int, value_stride: int, scheme: str, scale_fmt: str,
            name: Optional[str]) -> c.Matrix:
     return c.sized(c.Matrix, rows=rows, cols=cols, dtype=c.DTYPES.index(dtype), row_stride=stride,
-                   value_stride=value_stride, scheme=c.word(SCHEMES, scheme, "scheme"),
-                   scale_fmt=c.word(SCALE_FMTS, scale_fmt, "scale_fmt"), name=c.encode(name))
+                   value_stride=value_stride, scheme=c.word(c.SCHEMES, scheme, "scheme"),
+                   scale_fmt=c.word(c.SCALE_FMTS, scale_fmt, "scale_fmt"), name=c.encode(name))

@@ -13,6 +13,13 @@ from typing import Any, Callable, Optional, Sequence, Tuple, Type, TypeVar
 
 DTYPES = ("U64", "I64", "F64", "C64", "F32", "U32", "I32", "BF16", "F16", "U16", "I16", "F8_E5M2FNUZ", "F8_E4M3FNUZ",
           "F8_E8M0", "F8_E4M3", "F8_E5M2", "I8", "U8", "F6_E3M2", "F6_E2M3", "F4", "BOOL")
+# Words of options, in the order of their enums; try_module.py asks the program for them.
+FORMATS = ("auto", "fp8", "compressed-tensors", "modelopt")
+SCALES = ("sidecar", "inline")
+SCALE_FMTS = ("f32", "ue8m0")
+SCHEMES = ("FP8_BLOCK", "FP8_DYNAMIC", "FP8", "MXFP8", "FP8_STATIC")
+UNALIGNED = ("keep", "quantize", "per-channel")
+INPUT_RANGES = ("absmax", "p99.99", "p99.9", "mse")
 UNITS = ("bytes", "tokens", "steps", "tensors")
 MISMATCH, POLICY, CANCELLED = -6, -7, -9
 
@@ -105,7 +112,8 @@ class Request(Structure):
                 ("n_include", c_size_t), ("no_default_ignore", c_bool), ("allow_unmatched", c_bool),
                 ("allow_tower", c_bool), ("strict", c_bool), ("requantize", c_bool), ("format", c_int),
                 ("scales", c_int), ("scale_fmt", c_int), ("scheme", c_int), ("unaligned", c_int),
-                ("max_shard_size", c_uint64), ("tp", c_uint64), ("dequantize", c_bool), ("to", c_int)]
+                ("max_shard_size", c_uint64), ("tp", c_uint64), ("dequantize", c_bool), ("to", c_int),
+                ("input_range", c_int)]
 
 
 class Result(Structure):
