@@ -36,7 +36,7 @@ package_env() {
     [ "$(cat "$env/stamp" 2>/dev/null)" = "$wanted" ] || {
         rm -rf "$env"
         quietly "$work/env.log" python3 -m venv "$env"
-        quietly "$work/env.log" "$env/bin/pip" install -q --disable-pip-version-check -r "$here/requirements.txt"
+        quietly "$work/env.log" "$env/bin/pip" install -q --no-compile --disable-pip-version-check -r "$here/requirements.txt"
         echo "$wanted" >"$env/stamp"
     }
     python=$env/bin/python

@@ -188,18 +188,19 @@ def quantize(src: Path_, dst: Optional[Path_] = None, *, ignore: Sequence[str] =
              like: Optional[Path_] = None, calibration: Optional[Path_] = None, format: str = "auto",
              scheme: str = "FP8_BLOCK", scales: str = "sidecar", scale_fmt: str = "f32", unaligned: str = "keep",
              input_range: str = "absmax", tp: int = 0, max_shard_size: int = 0, no_default_ignore: bool = False,
-             allow_unmatched: bool = False, allow_tower: bool = False, strict: bool = False, requantize: bool = False, overwrite: bool = False,
-             resume: bool = False, dry_run: bool = False, threads: int = 0, max_memory: int = 0,
+             allow_unmatched: bool = False, allow_tower: bool = False, strict: bool = False,
+             requantize: bool = False, overwrite: bool = False, resume: bool = False, dry_run: bool = False, threads: int = 0, max_memory: int = 0,
              progress: Optional[Progress] = None) -> Conversion:
     """Writes a block-FP8 checkpoint of `src`, a file or a directory; `dst` is SRC-FP8 by default.
 
-    Options are those of `fp8q quantize`; sizes are bytes; `dry_run` plans and writes nothing.  `progress(stage, done, total, unit)` is called now and then,
-    from another thread; what it raises stops the conversion and is raised here.
+    Options are those of `fp8q quantize`; sizes are bytes; `dry_run` plans and writes nothing.
+    `progress(stage, done, total, unit)` is called now and then, from another thread; what it raises stops the
+    conversion and is raised here.
     """
     request = _request(src, ignore, include, like, calibration, format, scheme, scales, scale_fmt, unaligned,
                        input_range, tp, max_shard_size,
                        {"no_default_ignore": no_default_ignore, "allow_unmatched": allow_unmatched,
-                                        "allow_tower": allow_tower, "strict": strict, "requantize": requantize})
+                        "allow_tower": allow_tower, "strict": strict, "requantize": requantize})
     return _convert(request, dst, _native.Job(progress, threads, max_memory, overwrite, resume), dry_run)
 
 
