@@ -32,7 +32,7 @@ def raises(kind, id):
 
 # The words of options are the program's.
 for option, words in (("format", "FORMATS"), ("scales", "SCALES"), ("scale-fmt", "SCALE_FMTS"), ("scheme", "SCHEMES"),
-                      ("unaligned", "UNALIGNED"), ("input-range", "INPUT_RANGES")):
+                      ("unaligned", "UNALIGNED"), ("input-range", "INPUT_RANGES"), ("kv-cache", "KV_CACHES")):
     known = subprocess.run([fp8q._program(), "__complete", "quantize", f"--{option}", ""], stdout=subprocess.PIPE, text=True)
     assert tuple(known.stdout.split()) == getattr(fp8q._native, words), (option, known.stdout)
 

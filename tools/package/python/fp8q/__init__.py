@@ -166,7 +166,7 @@ def _convert(request: _native.Request, dst: Optional[Path_], job: _native.Job, o
 
 def _request(src: Path_, ignore: Sequence[str], include: Sequence[str], like: Optional[Path_],
              calibration: Optional[Path_], format: str, scheme: str, scales: str, scale_fmt: str, unaligned: str,
-             input_range: str, tp: int, max_shard_size: int, flags: Dict[str, bool]) -> _native.Request:
+             input_range: str, kv_cache: str, tp: int, max_shard_size: int, flags: Dict[str, bool]) -> _native.Request:
     if isinstance(ignore, str) or isinstance(include, str):
         raise TypeError("ignore and include are lists of patterns")
     request = _native.sized(
@@ -177,7 +177,8 @@ def _request(src: Path_, ignore: Sequence[str], include: Sequence[str], like: Op
         scale_fmt=_native.word(_native.SCALE_FMTS, scale_fmt, "scale_fmt"),
         scheme=_native.word(_native.SCHEMES, scheme, "scheme"),
         unaligned=_native.word(_native.UNALIGNED, unaligned, "unaligned"),
-        input_range=_native.word(_native.INPUT_RANGES, input_range, "input_range"), **flags)
+        input_range=_native.word(_native.INPUT_RANGES, input_range, "input_range"),
+        kv_cache=_native.word(_native.KV_CACHES, kv_cache, "kv_cache"), **flags)
     # The struct keeps what it points to alive.
     request.ignore = _pointer_to(ignore)
     request.include = _pointer_to(include)
@@ -187,10 +188,10 @@ def _request(src: Path_, ignore: Sequence[str], include: Sequence[str], like: Op
 def quantize(src: Path_, dst: Optional[Path_] = None, *, ignore: Sequence[str] = (), include: Sequence[str] = (),
              like: Optional[Path_] = None, calibration: Optional[Path_] = None, format: str = "auto",
              scheme: str = "FP8_BLOCK", scales: str = "sidecar", scale_fmt: str = "f32", unaligned: str = "keep",
-             input_range: str = "absmax", tp: int = 0, max_shard_size: int = 0, no_default_ignore: bool = False,
-             allow_unmatched: bool = False, allow_tower: bool = False, strict: bool = False,
-             requantize: bool = False, overwrite: bool = False, resume: bool = False, dry_run: bool = False, threads: int = 0, max_memory: int = 0,
-             progress: Optional[Progress] = None) -> Conversion:
+             input_range: str = "absmax", kv_cache: str = "none", tp: int = 0, max_shard_size: int = 0,
+             no_default_ignore: bool = False, allow_unmatched: bool = False, allow_tower: bool = False,
+             strict: bool = False, requantize: bool = False, overwrite: bool = False, resume: bool = False,
+             dry_run: bool = False, threads: int = 0, max_memory: int = 0, progress: Optional[Progress] = None) -> Conversion:
     """Writes a block-FP8 checkpoint of `src`, a file or a directory; `dst` is SRC-FP8 by default.
 
     Options are those of `fp8q quantize`; sizes are bytes; `dry_run` plans and writes nothing.
@@ -198,7 +199,7 @@ def quantize(src: Path_, dst: Optional[Path_] = None, *, ignore: Sequence[str] =
     conversion and is raised here.
     """
     request = _request(src, ignore, include, like, calibration, format, scheme, scales, scale_fmt, unaligned,
-                       input_range, tp, max_shard_size,
+                       input_range, kv_cache, tp, max_shard_size,
                        {"no_default_ignore": no_default_ignore, "allow_unmatched": allow_unmatched,
                         "allow_tower": allow_tower, "strict": strict, "requantize": requantize})
     return _convert(request, dst, _native.Job(progress, threads, max_memory, overwrite, resume), dry_run)

@@ -20,6 +20,7 @@ SCALE_FMTS = ("f32", "ue8m0")
 SCHEMES = ("FP8_BLOCK", "FP8_DYNAMIC", "FP8", "MXFP8", "FP8_STATIC")
 UNALIGNED = ("keep", "quantize", "per-channel")
 INPUT_RANGES = ("absmax", "p99.99", "p99.9", "mse")
+KV_CACHES = ("none", "fp8")
 UNITS = ("bytes", "tokens", "steps", "tensors")
 MISMATCH, POLICY, CANCELLED = -6, -7, -9
 
@@ -113,7 +114,7 @@ class Request(Structure):
                 ("allow_tower", c_bool), ("strict", c_bool), ("requantize", c_bool), ("format", c_int),
                 ("scales", c_int), ("scale_fmt", c_int), ("scheme", c_int), ("unaligned", c_int),
                 ("max_shard_size", c_uint64), ("tp", c_uint64), ("dequantize", c_bool), ("to", c_int),
-                ("input_range", c_int)]
+                ("input_range", c_int), ("kv_cache", c_int)]
 
 
 class Result(Structure):
