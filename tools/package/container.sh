@@ -20,20 +20,20 @@ rule "its version is that of fp8q.h" "^ARG VERSION=$version\$"
 
 storage=$work/container
 rm -rf "$storage"
-mkdir -p "$storage/work"
+mkdir -p "$storage/models"
 set -- --root "$storage/root" --runroot "$storage/run" --storage-driver vfs
 quietly "$storage/log" buildah "$@" build --isolation chroot --build-arg ARCH="$arch" -f "$file" -t fp8q "$top"
 container=$(buildah "$@" from fp8q)
 mounted=$(buildah "$@" mount "$container")
 [ "$(find "$mounted" -type f ! -path "$mounted/licences/*" | sed "s,$mounted,,")" = /bin/fp8q ] || fail "the image holds more than fp8q"
 
-cp -RL "$top/tests/data/checkpoints/qwen3" "$storage/work/model"
-chmod -R a+rX "$storage/work"
-chown -R 65534:65534 "$storage/work"
-mkdir -p "$mounted/work"
-cp -Rp "$storage/work/." "$mounted/work/"
-chroot --userspec=65534:65534 "$mounted" /bin/fp8q quantize -q /work/model /work/out
-chroot --userspec=65534:65534 "$mounted" /bin/fp8q verify -q /work/out --source /work/model
+cp -RL "$top/tests/data/checkpoints/qwen3" "$storage/models/model"
+chmod -R a+rX "$storage/models"
+chown -R 65534:65534 "$storage/models"
+mkdir -p "$mounted/models"
+cp -Rp "$storage/models/." "$mounted/models/"
+chroot --userspec=65534:65534 "$mounted" /bin/fp8q quantize -q /models/model /models/out
+chroot --userspec=65534:65534 "$mounted" /bin/fp8q verify -q /models/out --source /models/model
 quietly "$storage/log" buildah "$@" rm "$container"
 rm -rf "$storage"
 echo "container image: built, holds one file, converts as nobody"
