@@ -211,10 +211,10 @@ class Configs(Case):
 
 
 def belongs(file):
-    """Whether a file of the source is something that travels."""
+    """Whether a file of the source is something that travels: neither weights nor the card of other ones."""
     if file.startswith("policy_"):
         return True
-    return not (file.endswith((".safetensors", ".bin", ".index.json")) or file.startswith("consolidated") or
+    return not (file.endswith((".safetensors", ".bin", ".index.json")) or file.startswith(("consolidated", "README")) or
                 file == "params.json")
 
 

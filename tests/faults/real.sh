@@ -97,10 +97,10 @@ ok "standard output full"
     echo $code >code.txt
 } | true
 [ "$(cat code.txt)" = 3 ] || fail "status $(cat code.txt) with a broken pipe, expected 3"
-grep -q 'Broken pipe' err.txt || fail "the broken pipe is not named"
+[ ! -s err.txt ] || fail "a message though its reader has gone"
 same_as_ref dst
 rm -rf dst
-ok "a pipe without a reader"
+ok "a pipe without a reader: the status says it, and nobody is told"
 
 # ---- signals -----------------------------------------------------------------------------------
 for signal in INT:130 TERM:143 HUP:129; do
