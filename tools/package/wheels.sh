@@ -53,7 +53,7 @@ use() { # PACKAGE...
 use_musl() {
     from=$work/$(uname -m)-linux-musl
     zig_tools "$(uname -m)-linux-musl" "$work/try-musl"
-    quietly "$work/try.log" "$work/try-musl/cc" -dynamic -std=c11 -I"$top/include" "$top/examples/c/quantize.c" \
+    quietly "$work/try.log" "$work/try-musl/cc" -O2 -dynamic -std=c11 -I"$top/include" "$top/examples/c/quantize.c" \
         "$from/library/libfp8q.so" -o "$work/try-musl/program"
     rm -rf "$work/try-musl/out"
     quietly "$work/try.log" env LD_LIBRARY_PATH="$from/library" "$work/try-musl/program" "$top/tests/data/checkpoints/qwen3" \
