@@ -219,14 +219,6 @@ struct fp8q_interval fp8q_unpaired_binary(uint64_t base_k, uint64_t base_n, uint
     };
 }
 
-struct fp8q_interval fp8q_unpaired_means(double base, double base_se, double quant, double quant_se,
-                                         double tail)
-{
-    double difference = base - quant;
-    double half = -fp8q_normal_quantile(tail) * hypot(base_se, quant_se);
-    return (struct fp8q_interval){difference, difference - half, difference + half};
-}
-
 /* ---- ratio and sample size ----------------------------------------------------------------- */
 
 double fp8q_ratio(const double *a, const double *b, size_t n, double *se_out)

@@ -43,10 +43,6 @@ struct fp8q_interval fp8q_paired_binary(uint64_t n, uint64_t base_only, uint64_t
  * combined by squares (MOVER).  */
 struct fp8q_interval fp8q_unpaired_binary(uint64_t base_k, uint64_t base_n, uint64_t quant_k,
                                           uint64_t quant_n, double tail);
-/* The same for two means with standard errors; normal.  */
-struct fp8q_interval fp8q_unpaired_means(double base, double base_se, double quant, double quant_se,
-                                         double tail);
-
 /* Values of which those of one cluster stay together.  */
 struct fp8q_clustered {
     const double *values;

@@ -196,18 +196,6 @@ int fp8q_task_parse(const char *text, size_t len, const char *path, const char *
     return status;
 }
 
-int fp8q_task_read(const char *path, const char *task, const char *metric,
-                   struct fp8q_task_result *result_out, struct fp8q_error *err)
-{
-    char *text;
-    size_t len;
-    *result_out = (struct fp8q_task_result){0};
-    FP8Q_TRY(fp8q_read_file(path, MAX_FILE_BYTES, &text, &len, err));
-    int status = fp8q_task_parse(text, len, path, task, metric, result_out, err);
-    free(text);
-    return status;
-}
-
 void fp8q_task_reset(struct fp8q_task_result *result)
 {
     for (size_t i = 0; i < result->n_items; i++)

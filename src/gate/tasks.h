@@ -57,12 +57,9 @@ struct fp8q_task_result {
     size_t n_positions, n_top;
 };
 
-/* @task picks among the tasks of one file, @metric among its metrics ("exact_match,strict-match");
+/* The text of a result file.  @task picks among the tasks of one file, @metric among its metrics ("exact_match,strict-match");
  * NULL: the first (and @metrics lists the others).  FP8Q_E_FORMAT: none of the formats, or broken; FP8Q_E_EVIDENCE: no such task or
  * metric, no items.  On failure *@result_out is zeroed; else fp8q_task_reset().  */
-int fp8q_task_read(const char *path, const char *task, const char *metric,
-                   struct fp8q_task_result *result_out, struct fp8q_error *err);
-/* The same from memory; this is the fuzz target.  */
 int fp8q_task_parse(const char *text, size_t len, const char *path, const char *task,
                     const char *metric, struct fp8q_task_result *result_out,
                     struct fp8q_error *err);
@@ -77,7 +74,7 @@ struct fp8q_task_pairs {
     size_t n_pairs, cap;
 };
 /* Reads both files for @metric, or, where it is NULL, for every metric that the base run has.
- * Errors as fp8q_task_read(), FP8Q_E_EVIDENCE also where the quantized run lacks a metric.  On
+ * Errors as fp8q_task_parse(), FP8Q_E_EVIDENCE also where the quantized run lacks a metric.  On
  * failure *@pairs_out is zeroed; else fp8q_task_pairs_reset().  */
 int fp8q_task_read_pairs(const char *base, const char *quant, const char *task, const char *metric,
                          struct fp8q_task_pairs *pairs_out, struct fp8q_error *err);
