@@ -64,15 +64,8 @@ static int gather(struct fp8q_rounding *r, struct fp8q_error *err)
 /* Whether GPTQ helps the tensors @names.  */
 static int judge(struct fp8q_rounding *r, struct fp8q_rounding_site *s,
                  const struct fp8q_hessian *hessian, const char *const *names, size_t n,
-                 const struct fp8q_json *decided, const struct fp8q_watch *watch,
-                 struct fp8q_error *err)
+                 const struct fp8q_watch *watch, struct fp8q_error *err)
 {
-    /* The verifier derives what was decided, it does not decide again.  */
-    if (decided) {
-        s->compensated = fp8q_json_has_string(decided, s->name);
-        return FP8Q_OK;
-    }
-
     struct fp8q_gptq_guard_job job = {.hessian = hessian,
                                       .ckpt = r->plan->ckpt,
                                       .names = names,
@@ -106,7 +99,13 @@ static int decide_site(struct fp8q_rounding *r, size_t index, const char **names
         return FP8Q_OK;
     }
 
-    int status = judge(r, s, hessian, names, n, decided, watch, err);
+    /* The verifier derives what was decided, it does not decide again.  */
+    int status = FP8Q_OK;
+    if (decided)
+        s->compensated = fp8q_json_has_string(decided, s->name);
+    else
+        status = judge(r, s, hessian, names, n, watch, err);
+
     r->n_compensated += s->compensated;
     r->n_plain += !s->compensated;
     fp8q_hessian_destroy(hessian);

@@ -154,13 +154,13 @@ int fp8q_products_run(struct fp8q_forward *fw, const float *x, size_t n_tokens,
 
 /* The two halves of it, for inputs that stay packed while many parts of a weight pass.  */
 struct fp8q_packed {
-    const float *packed; /* fp8q_packed_a(n_tokens, width) floats */
+    float *packed; /* fp8q_packed_a(n_tokens, width) floats, borrowed */
     size_t n_tokens;
     struct fp8q_act_format format;
 };
-/* Adds to @clipping, if it is given and the format is static.  */
-int fp8q_products_pack(struct fp8q_forward *fw, const float *x, size_t n_tokens, size_t width,
-                       struct fp8q_act_format format, float *packed, struct fp8q_clipping *clipping,
+/* Fills @to's floats from @x, rows of @width.  Adds to @clipping, if it is given and the format is static.  */
+int fp8q_products_pack(struct fp8q_forward *fw, const float *x, size_t width,
+                       const struct fp8q_packed *to, struct fp8q_clipping *clipping,
                        struct fp8q_error *err);
 /* Those of @products that want @packed's format.  */
 int fp8q_products_packed(struct fp8q_forward *fw, const struct fp8q_packed *packed,

@@ -150,13 +150,18 @@ static int finish(const struct pass *p, struct fp8q_token_score *const *scores, 
     return FP8Q_OK;
 }
 
+/* The inputs of the head in branch @b.  */
+static struct fp8q_packed packed_of(const struct pass *p, unsigned b)
+{
+    return (struct fp8q_packed){p->packed[b], p->n_tokens, fp8q_branch_head_acts(&p->branches[b])};
+}
+
 /* One tile of the vocabulary: the logits of each branch.  */
 static int tile_logits(const struct pass *p, const struct fp8q_weights *weights,
                        struct fp8q_error *err)
 {
     for (unsigned b = 0; b < p->n_branches; b++) {
-        struct fp8q_packed packed = {p->packed[b], p->n_tokens,
-                                     fp8q_branch_head_acts(&p->branches[b])};
+        struct fp8q_packed packed = packed_of(p, b);
         struct fp8q_product product = {.weights = weights[b],
                                        .first_row = p->first,
                                        .n_rows = p->n,
@@ -175,8 +180,8 @@ static int run_pass(struct pass *p, const struct fp8q_weights *weights, float *c
     const struct fp8q_branch *branches = p->branches;
     size_t hidden = (size_t)branches[0].model->hidden;
     for (unsigned b = 0; b < p->n_branches; b++) {
-        FP8Q_TRY(fp8q_products_pack(fw, h[b] + at * hidden, p->n_tokens, hidden,
-                                    fp8q_branch_head_acts(&branches[b]), p->packed[b], NULL, err));
+        struct fp8q_packed packed = packed_of(p, b);
+        FP8Q_TRY(fp8q_products_pack(fw, h[b] + at * hidden, hidden, &packed, NULL, err));
         for (size_t t = 0; t < p->n_tokens; t++)
             p->running[b][t] = (struct running){.max = -INFINITY, .second = -INFINITY};
     }

@@ -133,20 +133,20 @@ static int pack_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_erro
     return FP8Q_OK;
 }
 
-int fp8q_products_pack(struct fp8q_forward *fw, const float *x, size_t n_tokens, size_t width,
-                       struct fp8q_act_format format, float *packed, struct fp8q_clipping *clipping,
+int fp8q_products_pack(struct fp8q_forward *fw, const float *x, size_t width,
+                       const struct fp8q_packed *to, struct fp8q_clipping *clipping,
                        struct fp8q_error *err)
 {
     struct pack_job job = {.fw = fw,
                            .x = x,
-                           .packed = packed,
-                           .n_tokens = n_tokens,
+                           .packed = to->packed,
+                           .n_tokens = to->n_tokens,
                            .width = width,
                            .step = (size_t)fw->gemm->mr * 4,
-                           .format = format,
+                           .format = to->format,
                            .clipping = clipping,
                            .lock = PTHREAD_MUTEX_INITIALIZER};
-    return fp8q_pool_run(fw->watch, fw->n_threads, fp8q_ceil_div(n_tokens, job.step), pack_task,
+    return fp8q_pool_run(fw->watch, fw->n_threads, fp8q_ceil_div(to->n_tokens, job.step), pack_task,
                          &job, err);
 }
 
@@ -290,8 +290,7 @@ int fp8q_products_run(struct fp8q_forward *fw, const float *x, size_t n_tokens,
             continue;
 
         struct fp8q_clipping clipping = {.values = 0};
-        FP8Q_TRY(fp8q_products_pack(fw, x, n_tokens, (size_t)products[i].weights.n_cols,
-                                    packed.format, fw->packed,
+        FP8Q_TRY(fp8q_products_pack(fw, x, (size_t)products[i].weights.n_cols, &packed,
                                     products[i].clipping ? &clipping : NULL, err));
         add_clipping(products, n_products, packed.format, &clipping);
         FP8Q_TRY(fp8q_products_packed(fw, &packed, products, n_products, err));

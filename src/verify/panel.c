@@ -101,12 +101,32 @@ int fp8q_compare_kept(const struct fp8q_compare_job *job, struct fp8q_error *err
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* @n_rows rows from @row of the tensor on, of each @width elements from column @col on.  */
-static int read_rows(int fd, const char *path, void *out, const struct fp8q_tensor *t,
-                     const struct fp8q_piece *piece, uint64_t row, uint32_t n_rows,
-                     const struct panel *v, struct fp8q_error *err)
+/* Where rows of one of the two tensors come from.  */
+struct side {
+    int fd;
+    const char *path;
+    const struct fp8q_tensor *tensor;
+    uint64_t n_cols;
+};
+
+static struct side source_side(const struct fp8q_compare_job *job, const struct fp8q_piece *piece)
 {
-    uint64_t size = fp8q_dtype_bits(t->dtype) / 8, n_cols = piece->n_cols;
+    return (struct side){job->src_fd, job->src_path, job->source, piece->n_cols};
+}
+
+static struct side output_side(const struct fp8q_compare_job *job, const struct fp8q_piece *piece)
+{
+    return (struct side){job->dst_fd, job->dst_path, job->output, piece->n_cols};
+}
+
+/* @n_rows rows from @row of the tensor on, of each the columns of @v.  */
+static int read_rows(const struct side *from, const struct panel *v, uint64_t row, uint32_t n_rows,
+                     void *out, struct fp8q_error *err)
+{
+    const struct fp8q_tensor *t = from->tensor;
+    const char *path = from->path;
+    uint64_t size = fp8q_dtype_bits(t->dtype) / 8, n_cols = from->n_cols;
+    int fd = from->fd;
 
     /* Whole rows are one run of bytes in the file.  */
     if (v->n_cols == n_cols)
@@ -461,6 +481,7 @@ static int check_chunks(const struct fp8q_compare_job *job, struct panel *v, str
 {
     struct fp8q_comparison *c = job->all;
     const struct fp8q_piece *p = job->piece;
+    struct side source = source_side(job, p), output = output_side(job, p);
     uint64_t in = fp8q_dtype_bits(job->source->dtype) / 8;
     uint32_t rows_at_once = (uint32_t)fp8q_max_u64(CHUNK / (v->n_cols * in), 1);
     bool whole_rows = v->n_cols == p->n_cols;
@@ -474,9 +495,8 @@ static int check_chunks(const struct fp8q_compare_job *job, struct panel *v, str
 
         /* A piece may begin in the middle of the source tensor, but is the whole of its output
          * tensor.  */
-        FP8Q_TRY(read_rows(job->src_fd, job->src_path, raw, job->source, p, p->first_row + rows.row,
-                           n, v, err));
-        FP8Q_TRY(read_rows(job->dst_fd, job->dst_path, codes, job->output, p, rows.row, n, v, err));
+        FP8Q_TRY(read_rows(&source, v, p->first_row + rows.row, n, raw, err));
+        FP8Q_TRY(read_rows(&output, v, rows.row, n, codes, err));
 
         if (v->wide) {
             float *wide = v->wide + cells;
@@ -544,6 +564,7 @@ int fp8q_compare_float(const struct fp8q_compare_job *job, struct fp8q_error *er
 {
     struct fp8q_comparison *c = job->all;
     const struct fp8q_piece *p = job->piece;
+    struct side source = source_side(job, p), output = output_side(job, p);
     enum fp8q_dtype to = job->output->dtype;
     unsigned out = fp8q_dtype_bits(to) / 8;
     struct panel v = {.col = 0};
@@ -561,10 +582,8 @@ int fp8q_compare_float(const struct fp8q_compare_job *job, struct fp8q_error *er
             uint64_t row = job->row + r, from = p->first_row + row;
             size_t cells = (size_t)(n * v.n_cols);
 
-            FP8Q_TRY(
-                read_rows(job->src_fd, job->src_path, codes, job->source, p, from, n, &v, err));
-            FP8Q_TRY(
-                read_rows(job->dst_fd, job->dst_path, stored, job->output, p, row, n, &v, err));
+            FP8Q_TRY(read_rows(&source, &v, from, n, codes, err));
+            FP8Q_TRY(read_rows(&output, &v, row, n, stored, err));
 
             if (v.n_cols == p->n_cols)
                 add_source_bytes(&c->stripes[job->stripe], codes, cells);

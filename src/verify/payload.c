@@ -242,10 +242,20 @@ static size_t task_bytes(const struct item *item, uint64_t task)
     return (size_t)fp8q_min_u64(item->tensor->size_bytes - at, item->bytes_per_task);
 }
 
-/* @n bytes, @at bytes from the start of a task.  A chunk out of order leaves the task undone.  */
-static int look(struct fp8q_payload *p, struct worker *w, const struct item *item, uint64_t task,
-                uint64_t at, const uint8_t *bytes, size_t n, struct fp8q_error *err)
+/* @n bytes, @at bytes from the start of a task.  */
+struct chunk {
+    uint64_t task, at;
+    const uint8_t *bytes;
+    size_t n;
+};
+
+/* A chunk out of order leaves the task undone.  */
+static int look(struct fp8q_payload *p, struct worker *w, const struct item *item,
+                const struct chunk *chunk, struct fp8q_error *err)
 {
+    const uint8_t *bytes = chunk->bytes;
+    uint64_t task = chunk->task, at = chunk->at;
+    size_t n = chunk->n;
     uint64_t start = (task - item->first_task) * item->bytes_per_task;
 
     /* The first chunk begins a task anew, whatever became of the one in hand.  */
@@ -290,7 +300,7 @@ int fp8q_payload_look(struct fp8q_payload *p, unsigned worker, const struct fp8q
     /* What does not fit a task is not wrong: its bytes are read again later.  */
     if (!whole_rows || n > task_bytes(item, task) - at)
         return FP8Q_OK;
-    return look(p, &p->workers[worker], item, task, at, bytes, n, err);
+    return look(p, &p->workers[worker], item, &(struct chunk){task, at, bytes, n}, err);
 }
 
 static const struct item *item_of(const struct fp8q_payload *p, uint64_t task)
@@ -327,7 +337,8 @@ static int read_task(struct fp8q_payload *p, struct worker *w, const struct item
     for (size_t at = 0, n; at < all; at += n) {
         n = fp8q_min_size(all - at, step);
         FP8Q_TRY(fp8q_pread(fd, w->memory, n, start + at, path, err));
-        FP8Q_TRY(look(p, w, item, task, at, (const uint8_t *)w->memory, n, err));
+        struct chunk chunk = {task, at, (const uint8_t *)w->memory, n};
+        FP8Q_TRY(look(p, w, item, &chunk, err));
     }
     return FP8Q_OK;
 }
