@@ -48,13 +48,18 @@ each_source() {
     grep -v '^#' "$here/sources.txt"
 }
 
+# Where this machine's apt gets Debian 12 from.
+debian_mirror() {
+    echo "${FP8Q_DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' | head -n 1)}"
+}
+
 # Debian's source packages, their patches applied, in sources/PACKAGE.
 package_sources() {
     wanted=$(sha256sum <"$here/sources.txt")
     [ "$(cat "$work/sources/stamp" 2>/dev/null)" = "$wanted" ] && return
     rm -rf "$work/sources" "$work/apt"
     mkdir -p "$work/sources/files" "$work/apt/lists/partial" "$work/apt/cache/archives/partial"
-    echo "deb-src ${FP8Q_DEBIAN_MIRROR:-http://deb.debian.org/debian} bookworm main" >"$work/apt/sources.list"
+    echo "deb-src $(debian_mirror) bookworm main" >"$work/apt/sources.list"
 
     set -- -q -o Dir::State="$work/apt" -o Dir::State::status=/dev/null -o Dir::Cache="$work/apt/cache" \
         -o Dir::Etc::sourcelist="$work/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null -o APT::Sandbox::User=

@@ -38,7 +38,7 @@ listing() {
 }
 
 try() {
-    quietly "$work/debian/log" debootstrap --variant=minbase bookworm "$chroot" "${FP8Q_DEBIAN_MIRROR:-http://deb.debian.org/debian}"
+    quietly "$work/debian/log" debootstrap --variant=minbase bookworm "$chroot" "$(debian_mirror)"
     cp "$work/debian"/*.deb "$chroot/tmp/"
     cp -RL "$top/tests/data/checkpoints/qwen3" "$chroot/tmp/model"
     cp -R "$top/examples/c" "$chroot/tmp/example"
