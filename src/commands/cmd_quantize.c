@@ -29,7 +29,8 @@ static const struct cli_group groups[] = {
     {"What is quantized", "ignore include unaligned calibration",
      "ignore-file no-default-ignore like requantize strict allow-tower allow-unmatched"},
     {"How it is written", "format scheme scale-fmt tp dry-run resume overwrite",
-     "output scales block-size max-shard-size part lock write-lock max-memory"},
+     "output scales block-size max-shard-size part lock write-lock max-memory "
+     "input-range kv-cache"},
     {.head = NULL}};
 
 /* What decides no byte of the output.  */

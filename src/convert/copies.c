@@ -128,7 +128,10 @@ static int text_unchanged(const struct fp8q_ckpt *ckpt, const char *name, const 
     free(path);
     FP8Q_TRY(status);
 
-    bool is_same = !now == !text && now_len == len && (!text || memcmp(now, text, len) == 0);
+    bool is_same = !now && !text;
+    if (now && text)
+        is_same = now_len == len && memcmp(now, text, len) == 0;
+
     free(now);
     return is_same ? FP8Q_OK : changed(ckpt, name, "changed", err);
 }
@@ -146,16 +149,15 @@ static int compare_lists(const struct fp8q_ckpt *ckpt, const struct fp8q_side_fi
                          const struct fp8q_side_files *now, struct fp8q_error *err)
 {
     for (size_t i = 0; i < then->count || i < now->count; i++) {
-        const char *a = i < then->count ? then->files[i].name : NULL;
-        const char *b = i < now->count ? now->files[i].name : NULL;
+        bool was = i < then->count, is = i < now->count;
 
-        if (a && b && strcmp(a, b) == 0) {
+        if (was && is && strcmp(then->files[i].name, now->files[i].name) == 0) {
             if (!same(&then->stats[i], &now->stats[i]))
-                return changed(ckpt, a, "changed", err);
-        } else if (a && !has_file(now, a)) {
-            return changed(ckpt, a, "was removed", err);
-        } else {
-            return changed(ckpt, b, "was added", err);
+                return changed(ckpt, then->files[i].name, "changed", err);
+        } else if (was && !has_file(now, then->files[i].name)) {
+            return changed(ckpt, then->files[i].name, "was removed", err);
+        } else if (is) {
+            return changed(ckpt, now->files[i].name, "was added", err);
         }
     }
     return FP8Q_OK;

@@ -404,8 +404,9 @@ static void draw_cells(const struct fp8q_block_map *m, double low, double high, 
             if (!any)
                 fp8q_text_printf(t, "<path class=\"h%d\" d=\"", shade);
             any = true;
-            fp8q_text_printf(t, "M%.4g %.4gh%.4gv%.4gh-%.4gz", (double)(i % m->cols) * size,
-                             (double)(i / m->cols) * size, size, size, size);
+            size_t row = i / m->cols, col = i % m->cols;
+            fp8q_text_printf(t, "M%.4g %.4gh%.4gv%.4gh-%.4gz", (double)col * size,
+                             (double)row * size, size, size, size);
         }
         fp8q_text_puts(t, any ? "\"/>" : "");
     }

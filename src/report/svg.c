@@ -123,11 +123,11 @@ static void draw_log_ticks(const struct fp8q_plot *p, bool is_x)
 {
     static const double within[] = {1, 2, 5};
     const struct fp8q_axis *a = is_x ? &p->x : &p->y;
-    double first = floor(log10(a->low)), last = ceil(log10(a->high));
-    double step = fmax(ceil((last - first) / 6), 1);
+    int first = (int)floor(log10(a->low)), last = (int)ceil(log10(a->high));
+    int step = last - first > 6 ? (last - first + 5) / 6 : 1;
     size_t n = last - first <= 2 ? 3 : 1;
 
-    for (double e = first; e <= last; e += step)
+    for (int e = first; e <= last; e += step)
         for (size_t i = 0; i < n; i++) {
             double value = within[i] * pow(10, e);
             if (value >= a->low * 0.999 && value <= a->high * 1.001)

@@ -99,7 +99,7 @@ static int check_each(struct fp8q_report *report, struct fp8q_findings *f, struc
 
         f->n_looked_at++;
         FP8Q_TRY(read_one(report->ckpt, t->name, &stored, err));
-        if (memcmp(&stored, &t->value, sizeof(stored)) != 0)
+        if (stored != t->value)
             fp8q_findings_add(f, i, t->name, "is %.9g, the calibration gives %.9g", (double)stored,
                               (double)t->value);
     }

@@ -434,7 +434,9 @@ static void each_figure_tells_of_its_change(void **state)
         write_synthetic(&before, path[0], &calib[0]);
         write_synthetic(&after, path[1], &calib[1]);
 
-        struct fp8q_drift_options o = {.limits = {100, 100, 0, 100, 100, 1, 0}, .n_threads = 1};
+        struct fp8q_drift_options o = {
+            .limits = {.rms = 100, .absmax = 100, .hist = 100, .channels = 100, .clipped = 1},
+            .n_threads = 1};
         double *const limits[] = {&o.limits.rms, &o.limits.absmax, &o.limits.overlap,
                                   &o.limits.hist, &o.limits.channels};
         assert_ok(fp8q_drift_run(&calib[0], &calib[1], &o, &drift, &err), &err);
