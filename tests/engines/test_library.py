@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python module: matrices in memory through the shared library, against torch."""
 import os
+import subprocess
 import sys
 
 import numpy as np
@@ -64,3 +65,10 @@ try:
 except fp8q.Error as error:
     assert error.id == "non-finite" and "layer.7" in str(error) and "[1, 0]" in str(error), error
 print(f"fp8q {fp8q.__version__}: equal to torch, bit for bit")
+
+# The example says so itself.
+here = os.path.dirname(os.path.abspath(__file__))
+example = subprocess.run([sys.executable, "-B", os.path.join(here, "../../examples/python/quantize_array.py")],
+                         env=dict(os.environ, PYTHONPATH=os.path.join(here, "../../tools/package/python")),
+                         capture_output=True, text=True)
+assert example.returncode == 0 and "the same bits" in example.stdout, example.stdout + example.stderr
