@@ -98,7 +98,7 @@ while [ $i -lt "$count" ]; do
         look
     fi
     "$fp8q" quantize "$src" "$dst" --resume $over >out.txt 2>&1 || fail "--resume: $(cat out.txt)"
-    grep -q 'there already' out.txt && resumed=$((resumed + 1))
+    grep -q 'taken over' out.txt && resumed=$((resumed + 1))
     case $kind in
     dir*) expected=dst ;;
     *) expected="dst.safetensors dst.scales.safetensors" ;;
@@ -110,6 +110,7 @@ while [ $i -lt "$count" ]; do
     done
     i=$((i + 1))
 done
+[ "$count" -lt 100 ] || [ $resumed -gt 0 ] || fail "no run found a finished shard to go on from"
 [ "$before" = "$(find src src.safetensors -type f -exec cksum {} + | sort)" ] || fail "the source changed"
 
 # What --resume refuses.
