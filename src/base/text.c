@@ -30,6 +30,22 @@ int fp8q_compare_strings(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+const char *fp8q_show_bytes(char *buf, uint64_t bytes)
+{
+    /* kB, not KiB: powers of 1000.  */
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+
+    while (value >= 999.5 && unit + 1 < sizeof(units) / sizeof(*units)) {
+        value /= 1000;
+        unit++;
+    }
+
+    snprintf(buf, 32, unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
+    return buf;
+}
+
 static bool reserve(struct fp8q_text *t, size_t extra)
 {
     if (t->failed)

@@ -16,6 +16,9 @@ size_t fp8q_stem_len(const char *text, const char *end);
 /* For qsort() and bsearch() over char *, by bytes.  */
 int fp8q_compare_strings(const void *a, const void *b);
 
+/* "3.35 GB": decimal, as the hub counts.  @buf has room for 32 bytes.  */
+const char *fp8q_show_bytes(char *buf, uint64_t bytes);
+
 /* Growing buffer.  Zero it to start; appends after a failed allocation do nothing, and
  * fp8q_text_status() says so once at the end.  @data is NUL-terminated once anything was appended.
  */

@@ -2,7 +2,8 @@
  *
  * open.c - opens a file or directory: the headers of its files, one sorted table of tensors, config.
  *
- * open_files.c says which files count; what an index claims is compared in open_index.c.  No file stays open, so a thousand shards need one descriptor.
+ * open_files.c says which files count; what an index claims is compared in open_index.c.  No file
+ * stays open, so a thousand shards need one descriptor.
  */
 #include "checkpoint/internal.h"
 

@@ -1,26 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * format.c - sizes and shapes as text, and as JSON.
+ * format.c - shapes as text, and as JSON.
  */
 #include "cli/format.h"
 
 #include <stdio.h>
-
-const char *cli_bytes(char *buf, uint64_t bytes)
-{
-    /* kB, not KiB: powers of 1000.  */
-    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-
-    while (value >= 999.5 && unit + 1 < sizeof(units) / sizeof(*units)) {
-        value /= 1000;
-        unit++;
-    }
-
-    snprintf(buf, 32, unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
-    return buf;
-}
 
 const char *cli_shape(char *buf, size_t cap, const uint64_t *shape, uint32_t ndim)
 {

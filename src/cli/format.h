@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * format.h - figures as people read them, and the type of a tensor as --json has it.
+ * format.h - shapes as people read them, and the type of a tensor as --json has it.
  */
 #ifndef FP8Q_CLI_FORMAT_H
 #define FP8Q_CLI_FORMAT_H
 
 #include "format/jsonw.h"
 
-/* "3.35 GB" (decimal).  @buf has room for 32 bytes.  */
-const char *cli_bytes(char *buf, uint64_t bytes);
 /* "[128, 256]", cut where @cap ends.  */
 const char *cli_shape(char *buf, size_t cap, const uint64_t *shape, uint32_t ndim);
 /* Members "dtype" and "shape" of a tensor.  */

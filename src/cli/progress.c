@@ -36,7 +36,7 @@ static const char *rate_text(char buf[64], double rate, enum fp8q_unit unit)
     char bytes[32];
 
     if (unit == FP8Q_UNIT_BYTES)
-        snprintf(buf, 64, "%s", cli_bytes(bytes, (uint64_t)rate));
+        snprintf(buf, 64, "%s", fp8q_show_bytes(bytes, (uint64_t)rate));
     else
         snprintf(buf, 64, rate < 10 ? "%.1f %s" : "%.0f %s", rate, units[unit]);
     return buf;

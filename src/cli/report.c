@@ -57,9 +57,9 @@ static void print_reason(struct cli *cli, const struct fp8q_reason_count *r, uin
 
     /* What is left as it is keeps its size.  */
     if (r->quantized)
-        snprintf(arrow, sizeof(arrow), " -> %s", cli_bytes(after, r->output_bytes));
+        snprintf(arrow, sizeof(arrow), " -> %s", fp8q_show_bytes(after, r->output_bytes));
     cli_print(cli, "  %-9s %-19s %6zu tensors %12s", r->quantized ? "quantize" : "leave", r->reason,
-              r->tensors, cli_bytes(before, r->source_bytes));
+              r->tensors, fp8q_show_bytes(before, r->source_bytes));
 
     cli_bar(&bar, BEFORE_BAR, r->output_bytes, r->source_bytes, largest);
     if (*bar.text)
@@ -141,16 +141,16 @@ void cli_report_plan(struct cli *cli, const struct fp8q_conversion *c)
     print_reasons(cli, c, true);
     print_reasons(cli, c, false);
     print_unclassified(cli, c);
-    cli_print(cli, "  tensors %s -> %s, %.2f %% %s\n", cli_bytes(before, plan->source_bytes),
-              cli_bytes(after, plan->output_bytes), 100 * fabs(reduction(plan)),
+    cli_print(cli, "  tensors %s -> %s, %.2f %% %s\n", fp8q_show_bytes(before, plan->source_bytes),
+              fp8q_show_bytes(after, plan->output_bytes), 100 * fabs(reduction(plan)),
               reduction(plan) < 0 ? "more" : "less");
 
     cli_print_verbose(cli, "  memory: at most %s, %u thread%s\n",
-                      cli_bytes(memory, plan->peak_memory), plan->threads,
+                      fp8q_show_bytes(memory, plan->peak_memory), plan->threads,
                       plan->threads == 1 ? "" : "s");
     if (plan->bytes_read_twice)
         cli_print_verbose(cli, "  reads %s twice: one scale speaks of a whole fused group\n",
-                          cli_bytes(memory, plan->bytes_read_twice));
+                          fp8q_show_bytes(memory, plan->bytes_read_twice));
 
     if (!plan->dequantizes)
         print_engines(cli, plan);

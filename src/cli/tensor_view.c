@@ -177,7 +177,7 @@ static int view_kind(struct cli *cli, const struct fp8q_checkpoint *c, size_t in
     FP8Q_TRY(fp8q_checkpoint_scheme(c, index, &scheme, &scale, &cli->error));
     cli_print(cli, "%s\n", fp8q_show(&shown, t->name));
     cli_print(cli, "%s %s, %s, %s, in ", fp8q_dtype_name(t->dtype),
-              cli_shape(shape, sizeof(shape), t->shape, t->ndim), cli_bytes(bytes, t->bytes),
+              cli_shape(shape, sizeof(shape), t->shape, t->ndim), fp8q_show_bytes(bytes, t->bytes),
               t->role);
     cli_print(cli, "%s\n", fp8q_show(&shown, t->shard));
     if (scale)

@@ -67,7 +67,7 @@ static void print_summary(struct cli *cli, const char *out, const struct fp8q_ca
 
     cli_print(cli, "%s: %zu linear inputs, %llu tokens of %llu samples, %s%s\n", out,
               calib->n_sites, (unsigned long long)m->n_tokens, (unsigned long long)m->n_samples,
-              cli_bytes(bytes, calib->file->data_bytes),
+              fp8q_show_bytes(bytes, calib->file->data_bytes),
               has_hessians(calib) ? "" : "; no Hessians, so not for GPTQ");
 
     /* Beside chance, so that a reader sees at once whether the inputs mean anything to the model.  */

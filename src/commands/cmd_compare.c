@@ -49,7 +49,8 @@ static void print_table(struct cli *cli, const struct fp8q_compare_sums *s, cons
 
     cli_print(cli, "%s%s: %llu tensor%s, %llu weights, %s in the source%s\n", md ? "\n**" : "\n",
               name, (unsigned long long)s->n_tensors, s->n_tensors == 1 ? "" : "s",
-              (unsigned long long)s->n_elems, cli_bytes(bytes, s->source_bytes), md ? "**\n" : "");
+              (unsigned long long)s->n_elems, fp8q_show_bytes(bytes, s->source_bytes),
+              md ? "**\n" : "");
     cli_print(
         cli,
         md ? "| format | scale per | RMSE | relative | SQNR dB | size | of source |\n"
@@ -62,7 +63,7 @@ static void print_table(struct cli *cli, const struct fp8q_compare_sums *s, cons
                      : "  %-9s %-11s  %.8f  %8.4f %%  %7.2f  %-9s  %5.1f %%\n",
                   fp8q_compare_format(i), fp8q_compare_granularity(i), fp8q_compare_rmse(s, i),
                   100 * fp8q_compare_relative(s, i), fp8q_compare_sqnr_db(s, i),
-                  cli_bytes(bytes, s->bytes[i]),
+                  fp8q_show_bytes(bytes, s->bytes[i]),
                   100 * (double)s->bytes[i] / (double)s->source_bytes);
 }
 

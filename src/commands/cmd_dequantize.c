@@ -57,7 +57,7 @@ static int run(struct cli *cli, const struct fp8q_request *r, const char *destin
     report_origin(cli, c);
     cli_print(cli, "%zu tensors F8_E4M3 -> %s\n%swrote %s%s (%s)\n", count_dequantized(c),
               fp8q_dtype_name(r->to), cli_style(CLI_GOOD), destination, cli_style(CLI_PLAIN),
-              cli_bytes(bytes, fp8q_conversion_result(c)->file_bytes));
+              fp8q_show_bytes(bytes, fp8q_conversion_result(c)->file_bytes));
     return FP8Q_OK;
 }
 

@@ -29,7 +29,7 @@ static int run(struct cli *cli, const char *destination, struct fp8q_conversion 
 
     fp8q_jsonw_string(&cli->json, "output", destination);
     cli_print(cli, "wrote %s (%s) from %u parts\n", destination,
-              cli_bytes(bytes, fp8q_conversion_result(c)->file_bytes),
+              fp8q_show_bytes(bytes, fp8q_conversion_result(c)->file_bytes),
               fp8q_conversion_plan(c)->n_parts);
     return FP8Q_OK;
 }

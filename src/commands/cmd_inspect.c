@@ -37,8 +37,8 @@ static void print_tensors(struct cli *cli, const struct fp8q_checkpoint *c)
 
     for (size_t i = 0; (t = fp8q_checkpoint_tensor(c, i)); i++) {
         snprintf(head, sizeof(head), "%-8s %-18s %10s  %-16s ", fp8q_dtype_name(t->dtype),
-                 cli_shape(shape, sizeof(shape), t->shape, t->ndim), cli_bytes(bytes, t->bytes),
-                 t->role);
+                 cli_shape(shape, sizeof(shape), t->shape, t->ndim),
+                 fp8q_show_bytes(bytes, t->bytes), t->role);
         print_named(cli, head, t->name);
     }
 }
@@ -51,7 +51,7 @@ static void print_groups(struct cli *cli, const struct fp8q_checkpoint *c)
     for (size_t i = 0; (g = fp8q_checkpoint_group(c, i)); i++) {
         snprintf(head, sizeof(head), "%6zu x %-8s %-18s %10s  ", g->count,
                  fp8q_dtype_name(g->dtype), cli_shape(shape, sizeof(shape), g->shape, g->ndim),
-                 cli_bytes(bytes, g->bytes));
+                 fp8q_show_bytes(bytes, g->bytes));
         print_named(cli, head, g->pattern);
     }
 }
@@ -96,7 +96,7 @@ static void print_roles(struct cli *cli, const struct fp8q_checkpoint *c)
     for (size_t i = 0; i < n; i++) {
         cli_bar(&bar, BEFORE_BAR, sums[i].bytes, sums[i].bytes, largest);
         cli_print(cli, "  %-19s %6zu tensors %12s%s%s\n", sums[i].role, sums[i].tensors,
-                  cli_bytes(bytes, sums[i].bytes), *bar.text ? "  " : "", bar.text);
+                  fp8q_show_bytes(bytes, sums[i].bytes), *bar.text ? "  " : "", bar.text);
     }
 }
 
@@ -106,7 +106,7 @@ static void print_totals(struct cli *cli, const struct fp8q_checkpoint_info *inf
     char bytes[32];
 
     cli_print(cli, "%zu tensors in %zu file%s, %s of data, %.2f bits a weight\n", info->n_tensors,
-              info->n_shards, info->n_shards == 1 ? "" : "s", cli_bytes(bytes, info->bytes),
+              info->n_shards, info->n_shards == 1 ? "" : "s", fp8q_show_bytes(bytes, info->bytes),
               info->bits_per_weight);
     cli_print(cli, "model_type: %s; architecture: %s\n",
               info->model_type ? fp8q_show(&shown, info->model_type) : "none", info->architecture);

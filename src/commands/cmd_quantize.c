@@ -184,7 +184,7 @@ static void report_done(struct cli *cli, const struct settings *s, const struct 
                   result->resumed_shards == 1 ? " was" : "s were");
 
     cli_print(cli, "%swrote %s%s (%s)\n", cli_style(CLI_GOOD), destination, cli_style(CLI_PLAIN),
-              cli_bytes(bytes, result->file_bytes));
+              fp8q_show_bytes(bytes, result->file_bytes));
 }
 
 static int convert(struct cli *cli, const struct settings *s, const struct fp8q_request *r,

@@ -73,15 +73,15 @@ static void print_units(struct cli *cli, const struct fp8q_sweep *s)
 
         if (u)
             cli_print(cli, "%5zu  %-20s %12.3e %10s   %12s %12.6f\n", n, u->name, u->kld,
-                      cli_bytes(saved, u->bytes_saved), cli_bytes(size, bytes), kld);
+                      fp8q_show_bytes(saved, u->bytes_saved), fp8q_show_bytes(size, bytes), kld);
         else
             cli_print(cli, "%5zu  %-20s %12s %10s   %12s %12.6f\n", n, "(all quantized)", "", "",
-                      cli_bytes(size, bytes), kld);
+                      fp8q_show_bytes(size, bytes), kld);
     }
 
     if (show < s->n_units)
         cli_print(cli, "  ... %zu more (-v shows them); none quantized: %s, KLD 0\n",
-                  s->n_units - show, cli_bytes(size, s->source_bytes));
+                  s->n_units - show, fp8q_show_bytes(size, s->source_bytes));
 }
 
 static void print_result(struct cli *cli, const struct args *args, const struct fp8q_sweep *s)
@@ -94,8 +94,8 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
     /* Without a budget nothing was chosen.  */
     if (args->budget_kld >= 0 || args->budget_bytes > 0)
         cli_print(cli, "chosen: keep %zu units, %s, predicted %.6f, measured %.6f: budget %s\n",
-                  s->n_kept, cli_bytes(size, s->chosen_bytes), s->chosen_predicted, s->chosen_kld,
-                  s->met ? "kept" : "NOT kept");
+                  s->n_kept, fp8q_show_bytes(size, s->chosen_bytes), s->chosen_predicted,
+                  s->chosen_kld, s->met ? "kept" : "NOT kept");
 }
 
 static int write_ignore(struct cli *cli, const struct args *args, const struct state *s)

@@ -194,16 +194,8 @@ void fp8q_put_shell(struct fp8q_text *t, const char *word)
 
 void fp8q_put_bytes(struct fp8q_text *t, uint64_t bytes)
 {
-    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-
-    /* kB, not KiB: as the hub counts.  */
-    while (value >= 999.5 && unit + 1 < sizeof(units) / sizeof(*units)) {
-        value /= 1000;
-        unit++;
-    }
-    fp8q_text_printf(t, unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
+    char text[32];
+    fp8q_text_puts(t, fp8q_show_bytes(text, bytes));
 }
 
 void fp8q_put_count(struct fp8q_text *t, uint64_t count)
