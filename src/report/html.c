@@ -212,34 +212,15 @@ static void write_proof(const struct fp8q_facts *f, struct fp8q_text *t)
     fp8q_section_close(t);
 }
 
-/* A word of a command line, for a shell and then for the page.  */
-static void put_word(struct fp8q_text *t, const char *word)
+/* Lines for a shell, escaped for the page as a whole; @lines is released.  */
+static void write_shell(struct fp8q_text *lines, struct fp8q_text *t)
 {
-    struct fp8q_text shell = {0};
-    fp8q_put_shell(&shell, word);
-    fp8q_put_html(t, shell.data ? shell.data : "");
-    t->failed = t->failed || shell.failed;
-    fp8q_text_reset(&shell);
-}
-
-static void write_commands(const struct fp8q_facts *f, struct fp8q_text *t)
-{
-    const char *source = f->source_path ? f->source_path : "SRC";
-
-    fp8q_text_puts(t, "<h3>Reproduce</h3>\n<pre tabindex=\"0\"><code>");
-    if (f->proof.ours) {
-        fp8q_text_puts(t, "fp8q quantize ");
-        put_word(t, source);
-        fp8q_text_puts(t, " ");
-        put_word(t, f->path);
-        fp8q_put_html(t, f->options);
-        fp8q_text_puts(t, "\n");
-    }
-    fp8q_text_puts(t, "fp8q verify ");
-    put_word(t, f->path);
-    fp8q_text_puts(t, " --source ");
-    put_word(t, source);
+    fp8q_text_puts(t, "<pre tabindex=\"0\"><code>");
+    fp8q_put_html(t, lines->data ? lines->data : "");
     fp8q_text_puts(t, "</code></pre>\n");
+
+    t->failed = t->failed || lines->failed;
+    fp8q_text_reset(lines);
 }
 
 static void write_fingerprint(const char *name, struct fp8q_fingerprint print, struct fp8q_text *t)
@@ -260,8 +241,12 @@ static void write_origin(const struct fp8q_facts *f, struct fp8q_text *t)
 
 static void write_use(const struct fp8q_facts *f, struct fp8q_text *t)
 {
+    struct fp8q_text lines = {0};
+
     fp8q_section_open(t, "use", "Reproduce and serve");
-    write_commands(f, t);
+    fp8q_text_puts(t, "<h3>Reproduce</h3>\n");
+    fp8q_put_making(f, f->source_path, f->path, "", &lines);
+    write_shell(&lines, t);
     write_origin(f, t);
 
     fp8q_text_puts(t, "<h3>Serve</h3>\n");
@@ -269,15 +254,8 @@ static void write_use(const struct fp8q_facts *f, struct fp8q_text *t)
         fp8q_text_puts(t,
                        "<p class=\"note\">A LeRobot policy: no public engine reads it in FP8. Use "
                        "a runtime of your own, or <code>fp8q dequantize</code>.</p>\n");
-    fp8q_text_puts(t, "<pre tabindex=\"0\"><code>");
-    for (size_t i = 0; i < FP8Q_N_ENGINES; i++) {
-        if (f->engines[i].state == FP8Q_FACTS_STOPS || !fp8q_servings[i].before)
-            continue;
-        fp8q_text_puts(t, fp8q_servings[i].before);
-        put_word(t, f->path);
-        fp8q_text_printf(t, "%s\n", fp8q_servings[i].after);
-    }
-    fp8q_text_puts(t, "</code></pre>\n");
+    fp8q_put_serving(f, f->path, "", &lines);
+    write_shell(&lines, t);
 
     fp8q_page_tensors(f, t);
     fp8q_section_close(t);

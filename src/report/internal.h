@@ -7,6 +7,9 @@
 
 #include "report/facts.h"
 
+/* Cells of the map of blocks, on a side.  */
+enum { FP8Q_MAP_MOST = 64 };
+
 /* ---- origin.c -------------------------------------------------------------------------------- */
 
 /* Fills the names: of the output, its source, the model on the hub, the options.  */
@@ -22,12 +25,12 @@ const char *fp8q_reason_sentence(const char *reason);
 /* What a modality of an eval is.  */
 const char *fp8q_modality_name(uint64_t modality);
 
-/* The line that serves the output, in two parts: the path stands between them.  NULL: a library,
- * which serves nothing by itself.  */
-struct fp8q_serving {
-    const char *before, *after;
-};
-extern const struct fp8q_serving fp8q_servings[FP8Q_N_ENGINES];
+/* Lines for a shell, each behind @indent: those that make @output of @source (NULL: not known) and
+ * prove it, and those that serve it, one for each engine that reads it.  */
+void fp8q_put_making(const struct fp8q_facts *facts, const char *source, const char *output,
+                     const char *indent, struct fp8q_text *t);
+void fp8q_put_serving(const struct fp8q_facts *facts, const char *output, const char *indent,
+                      struct fp8q_text *t);
 
 /* ---- readers.c ------------------------------------------------------------------------------- */
 

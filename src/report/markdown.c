@@ -167,32 +167,19 @@ static void write_gate(const struct fp8q_result_gate *g, struct fp8q_text *t)
     }
 }
 
-/* A code block of one command line.  A line of it cannot end the block: no path has a line end
- * once it is clean.  */
-static void write_command(struct fp8q_text *t, const char *before, const char *path,
-                          const char *after)
-{
-    fp8q_text_puts(t, "    ");
-    fp8q_text_puts(t, before);
-    fp8q_put_shell(t, path);
-    fp8q_text_puts(t, after);
-    fp8q_text_puts(t, "\n");
-}
+/* Makes a line of a code block, which no line of it can end: no path has a line end once it is clean.  */
+#define INDENT "    "
 
 /* ---- the model card -------------------------------------------------------------------------- */
 
 static void write_serving(const struct fp8q_facts *f, struct fp8q_text *t)
 {
-    const char *id = f->name;
-
     fp8q_text_puts(t, "## Use\n\n");
     if (f->inspection.family.lerobot)
         fp8q_text_puts(t,
                        "A LeRobot policy: no public engine reads it in FP8. Use a runtime of your "
                        "own, or `fp8q dequantize`.\n\n");
-    for (size_t i = 0; i < FP8Q_N_ENGINES; i++)
-        if (f->engines[i].state != FP8Q_FACTS_STOPS && fp8q_servings[i].before)
-            write_command(t, fp8q_servings[i].before, id, fp8q_servings[i].after);
+    fp8q_put_serving(f, f->name, INDENT, t);
 
     fp8q_text_puts(t, "\n| engine | |\n|---|---|\n");
     for (size_t i = 0; i < FP8Q_N_ENGINES; i++) {
@@ -204,22 +191,9 @@ static void write_serving(const struct fp8q_facts *f, struct fp8q_text *t)
 
 static void write_making(const struct fp8q_facts *f, struct fp8q_text *t)
 {
-    const char *source = f->base_model ? f->base_model : "SRC";
-
     fp8q_text_puts(t, "\n## How it was made\n\n");
-    if (f->proof.ours) {
-        fp8q_text_puts(t, "    fp8q quantize ");
-        fp8q_put_shell(t, source);
-        fp8q_text_puts(t, " ");
-        fp8q_put_shell(t, f->name);
-        fp8q_text_puts(t, f->options);
-        fp8q_text_puts(t, "\n");
-    }
-    fp8q_text_puts(t, "    fp8q verify ");
-    fp8q_put_shell(t, f->name);
-    fp8q_text_puts(t, " --source ");
-    fp8q_put_shell(t, source);
-    fp8q_text_puts(t, "\n\n");
+    fp8q_put_making(f, f->base_model, f->name, INDENT, t);
+    fp8q_text_puts(t, "\n");
 
     if (f->source.known)
         fp8q_text_printf(t, "Fingerprint of the source `%08x`, ", (unsigned)f->source.crc32);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "report/internal.h"
+#include "report/markup.h"
 
 const char *fp8q_reason_sentence(const char *reason)
 {
@@ -48,10 +49,48 @@ const char *fp8q_modality_name(uint64_t modality)
     return modality < sizeof(names) / sizeof(*names) ? names[modality] : "other";
 }
 
-const struct fp8q_serving fp8q_servings[FP8Q_N_ENGINES] = {
-    [FP8Q_VLLM] = {"vllm serve ", ""},
-    [FP8Q_SGLANG] = {"python -m sglang.launch_server --model-path ", ""},
-    [FP8Q_TRTLLM] = {"trtllm-serve ", ""},
-    [FP8Q_LMDEPLOY] = {"lmdeploy serve api_server ", ""},
-    [FP8Q_LLAMA_CPP] = {"convert_hf_to_gguf.py ", " --outtype q8_0"},
-};
+/* ---- lines for a shell ----------------------------------------------------------------------- */
+
+void fp8q_put_making(const struct fp8q_facts *f, const char *source, const char *output,
+                     const char *indent, struct fp8q_text *t)
+{
+    if (!source)
+        source = "SRC";
+
+    if (f->proof.ours) {
+        fp8q_text_printf(t, "%sfp8q quantize ", indent);
+        fp8q_put_shell(t, source);
+        fp8q_text_puts(t, " ");
+        fp8q_put_shell(t, output);
+        fp8q_text_printf(t, "%s\n", f->options);
+    }
+
+    fp8q_text_printf(t, "%sfp8q verify ", indent);
+    fp8q_put_shell(t, output);
+    fp8q_text_puts(t, " --source ");
+    fp8q_put_shell(t, source);
+    fp8q_text_puts(t, "\n");
+}
+
+void fp8q_put_serving(const struct fp8q_facts *f, const char *output, const char *indent,
+                      struct fp8q_text *t)
+{
+    /* The path stands between the two.  A library serves nothing by itself, and has no row.  */
+    static const struct {
+        const char *before, *after;
+    } rows[FP8Q_N_ENGINES] = {
+        [FP8Q_VLLM] = {"vllm serve ", ""},
+        [FP8Q_SGLANG] = {"python -m sglang.launch_server --model-path ", ""},
+        [FP8Q_TRTLLM] = {"trtllm-serve ", ""},
+        [FP8Q_LMDEPLOY] = {"lmdeploy serve api_server ", ""},
+        [FP8Q_LLAMA_CPP] = {"convert_hf_to_gguf.py ", " --outtype q8_0"},
+    };
+
+    for (size_t i = 0; i < FP8Q_N_ENGINES; i++) {
+        if (f->engines[i].state == FP8Q_FACTS_STOPS || !rows[i].before)
+            continue;
+        fp8q_text_printf(t, "%s%s", indent, rows[i].before);
+        fp8q_put_shell(t, output);
+        fp8q_text_printf(t, "%s\n", rows[i].after);
+    }
+}
