@@ -150,3 +150,35 @@ void fp8q_statistics_reset(struct fp8q_statistics *statistics)
     free(statistics->blocks);
     *statistics = (struct fp8q_statistics){.size = sizeof(*statistics)};
 }
+
+/* ---- the map of amax ------------------------------------------------------------------------- */
+
+struct fp8q_amax_map fp8q_amax_map_of(const struct fp8q_statistics *s, uint64_t most_rows,
+                                      uint64_t most_cols)
+{
+    struct fp8q_amax_map map = {.statistics = s,
+                                .rows = fp8q_min_u64(s->grid_rows, most_rows),
+                                .cols = fp8q_min_u64(s->grid_cols, most_cols)};
+
+    for (uint64_t i = 0; i < s->grid_rows * s->grid_cols; i++) {
+        float amax = s->blocks[i].amax;
+        if (!(amax > 0) || !isfinite(amax))
+            continue;
+        map.low = map.low > 0 ? fminf(map.low, amax) : amax;
+        map.high = fmaxf(map.high, amax);
+    }
+    return map;
+}
+
+float fp8q_amax_map_cell(const struct fp8q_amax_map *map, uint64_t row, uint64_t col)
+{
+    const struct fp8q_statistics *s = map->statistics;
+    uint64_t row_end = (row + 1) * s->grid_rows / map->rows;
+    uint64_t col_end = (col + 1) * s->grid_cols / map->cols;
+    float amax = 0;
+
+    for (uint64_t r = row * s->grid_rows / map->rows; r < row_end; r++)
+        for (uint64_t c = col * s->grid_cols / map->cols; c < col_end; c++)
+            amax = fmaxf(amax, s->blocks[r * s->grid_cols + c].amax);
+    return amax;
+}

@@ -3,14 +3,14 @@
  * tensor_view.c - one tensor looked at.
  *
  * The map has a character for each block, by its amax on a logarithmic scale: what makes the scale of
- * the block.  A matrix of more blocks than fit has several of them under one character, the largest
- * counting, since a lone outlier is what one looks for.
+ * the block.
  */
 #include "cli/tensor_view.h"
 
 #include <math.h>
 #include <stdio.h>
 
+#include "checkpoint/values.h"
 #include "cli/format.h"
 #include "cli/suggest.h"
 
@@ -20,26 +20,7 @@ static const char shades[] = " .:-=+*#%@";
 
 /* ---- the map --------------------------------------------------------------------------------- */
 
-/* Range of the amax of all blocks; blocks of zeros have none.  */
-struct range {
-    float low, high;
-};
-
-static struct range amax_range(const struct fp8q_statistics *s)
-{
-    struct range r = {HUGE_VALF, 0};
-
-    for (uint64_t i = 0; i < s->grid_rows * s->grid_cols; i++) {
-        float amax = s->blocks[i].amax;
-        if (amax > 0 && isfinite(amax)) {
-            r.low = fminf(r.low, amax);
-            r.high = fmaxf(r.high, amax);
-        }
-    }
-    return r;
-}
-
-static char shade(const struct range *r, float amax)
+static char shade(const struct fp8q_amax_map *map, float amax)
 {
     enum { DARKEST = sizeof(shades) - 2 };
 
@@ -49,40 +30,26 @@ static char shade(const struct range *r, float amax)
         return '!';
 
     /* All alike: none stands out.  */
-    float span = log2f(r->high / r->low);
-    float place = span > 0 ? log2f(amax / r->low) / span : 0;
+    float span = log2f(map->high / map->low);
+    float place = span > 0 ? log2f(amax / map->low) / span : 0;
     return shades[1 + (int)lroundf(place * (DARKEST - 1))];
-}
-
-/* Largest amax of the blocks under the character at @row, @col of a map of @rows x @cols.  */
-static float amax_under(const struct fp8q_statistics *s, uint64_t row, uint64_t rows, uint64_t col,
-                        uint64_t cols)
-{
-    float amax = 0;
-
-    for (uint64_t r = row * s->grid_rows / rows; r < (row + 1) * s->grid_rows / rows; r++)
-        for (uint64_t c = col * s->grid_cols / cols; c < (col + 1) * s->grid_cols / cols; c++)
-            amax = fmaxf(amax, s->blocks[r * s->grid_cols + c].amax);
-    return amax;
 }
 
 static void print_map(struct cli *cli, const struct fp8q_statistics *s)
 {
-    uint64_t rows = s->grid_rows < MAP_ROWS ? s->grid_rows : MAP_ROWS;
-    uint64_t cols = s->grid_cols < MAP_COLS ? s->grid_cols : MAP_COLS;
-    struct range range = amax_range(s);
+    struct fp8q_amax_map map = fp8q_amax_map_of(s, MAP_ROWS, MAP_COLS);
     char line[MAP_COLS + 1];
 
-    if (range.high == 0)
+    if (map.high == 0)
         return;
     cli_print(cli, "amax of %llu x %llu blocks of 128x128, from '%c' %.3g to '%c' %.3g:\n",
               (unsigned long long)s->grid_rows, (unsigned long long)s->grid_cols, shades[1],
-              (double)range.low, shade(&range, range.high), (double)range.high);
+              (double)map.low, shade(&map, map.high), (double)map.high);
 
-    for (uint64_t r = 0; r < rows; r++) {
-        for (uint64_t c = 0; c < cols; c++)
-            line[c] = shade(&range, amax_under(s, r, rows, c, cols));
-        line[cols] = '\0';
+    for (uint64_t r = 0; r < map.rows; r++) {
+        for (uint64_t c = 0; c < map.cols; c++)
+            line[c] = shade(&map, fp8q_amax_map_cell(&map, r, c));
+        line[map.cols] = '\0';
         cli_print(cli, "  |%s|\n", line);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * values.c - counts FP8 values and scales, and finds the largest magnitude of each block.
+ * values.c - counts FP8 values and scales.
  *
  * How it works.  A task is one weight.  Its bytes are read in chunks and counted by code; where the
  * source has a weight of the same name, its bytes come beside them, since only there is it known
@@ -224,73 +224,4 @@ void fp8q_values_reset(struct fp8q_values *values)
 {
     free(values->tensors);
     *values = (struct fp8q_values){0};
-}
-
-/* ---- the largest magnitude of each block ----------------------------------------------------- */
-
-/* Raises the cells of one row of blocks to the magnitudes of @n_rows rows.  */
-static void raise_cells(struct fp8q_block_map *map, uint64_t block_row, const float *rows,
-                        uint64_t n_rows, uint64_t n_cols)
-{
-    float *cells = map->cells + block_row * map->rows / map->block_rows * map->cols;
-
-    for (uint64_t r = 0; r < n_rows; r++)
-        for (uint64_t c = 0; c < n_cols; c++) {
-            float *cell = &cells[c / FP8Q_BLOCK * map->cols / map->block_cols];
-            float magnitude = fabsf(rows[r * n_cols + c]);
-            /* NaN compares false, and is left to verify.  */
-            if (magnitude > *cell && isfinite(magnitude))
-                *cell = magnitude;
-        }
-}
-
-/* @rows and @raw have room for the rows of one row of blocks, as values and as they are stored.  */
-static int fill_cells(const struct fp8q_weights *w, const struct fp8q_kernel *kernel, float *rows,
-                      void *raw, struct fp8q_block_map *map, struct fp8q_error *err)
-{
-    for (uint64_t i = 0; i < map->block_rows; i++) {
-        uint64_t n = fp8q_min_u64(FP8Q_BLOCK, w->n_rows - i * FP8Q_BLOCK);
-        FP8Q_TRY(fp8q_weights_read(w, kernel, i * FP8Q_BLOCK, n, raw, rows, err));
-        raise_cells(map, i, rows, n, w->n_cols);
-    }
-    return FP8Q_OK;
-}
-
-static int fill_map(const struct fp8q_weights *w, const struct fp8q_kernel *kernel,
-                    struct fp8q_block_map *map, struct fp8q_error *err)
-{
-    float *rows = fp8q_array(FP8Q_BLOCK * w->n_cols, 2 * sizeof(*rows));
-    if (!rows)
-        return fp8q_fail_nomem(err);
-
-    int status = fill_cells(w, kernel, rows, rows + FP8Q_BLOCK * w->n_cols, map, err);
-    free(rows);
-    return status;
-}
-
-int fp8q_block_map_read(const struct fp8q_ckpt *ckpt, const char *tensor,
-                        const struct fp8q_kernel *kernel, struct fp8q_block_map *map,
-                        struct fp8q_error *err)
-{
-    struct fp8q_weights w;
-    *map = (struct fp8q_block_map){0};
-    FP8Q_TRY(fp8q_weights_open(ckpt, tensor, &w, err));
-
-    map->block_rows = fp8q_ceil_div(w.n_rows, FP8Q_BLOCK);
-    map->block_cols = fp8q_ceil_div(w.n_cols, FP8Q_BLOCK);
-    map->rows = (uint32_t)fp8q_min_u64(map->block_rows, FP8Q_MAP_MOST);
-    map->cols = (uint32_t)fp8q_min_u64(map->block_cols, FP8Q_MAP_MOST);
-    map->cells = fp8q_array((uint64_t)map->rows * map->cols, sizeof(*map->cells));
-
-    int status = map->cells ? fill_map(&w, kernel, map, err) : fp8q_fail_nomem(err);
-    fp8q_weights_reset(&w);
-    if (status != FP8Q_OK)
-        fp8q_block_map_reset(map);
-    return status;
-}
-
-void fp8q_block_map_reset(struct fp8q_block_map *map)
-{
-    free(map->cells);
-    *map = (struct fp8q_block_map){0};
 }

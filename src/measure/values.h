@@ -5,11 +5,10 @@
  * How well the E4M3 grid is used: how many values stand at its upper end, how many became zero, how
  * the rest spreads over its exponents, and how far the scales of one weight lie apart.
  */
-#ifndef FP8Q_VALUES_H
-#define FP8Q_VALUES_H
+#ifndef FP8Q_MEASURE_VALUES_H
+#define FP8Q_MEASURE_VALUES_H
 
 #include "checkpoint/checkpoint.h"
-#include "kernel/kernel.h"
 
 enum {
     FP8Q_CODE_BINS = 17,  /* zero, subnormal, then 2^-6 to 2^8 */
@@ -45,18 +44,5 @@ struct fp8q_values_options {
 int fp8q_values_measure(const struct fp8q_ckpt *ckpt, const struct fp8q_values_options *options,
                         struct fp8q_values *values_out, struct fp8q_error *err);
 void fp8q_values_reset(struct fp8q_values *values);
-
-/* The largest magnitude of each 128x128 block of a weight; several blocks share a cell where there
- * are more than FP8Q_MAP_MOST on a side.  */
-enum { FP8Q_MAP_MOST = 64 };
-struct fp8q_block_map {
-    uint64_t block_rows, block_cols; /* blocks of the weight */
-    uint32_t rows, cols;             /* cells */
-    float *cells;                    /* [rows][cols]; owned */
-};
-int fp8q_block_map_read(const struct fp8q_ckpt *ckpt, const char *tensor,
-                        const struct fp8q_kernel *kernel, struct fp8q_block_map *map_out,
-                        struct fp8q_error *err);
-void fp8q_block_map_reset(struct fp8q_block_map *map);
 
 #endif

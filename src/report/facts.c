@@ -336,8 +336,9 @@ static int measure_values(struct fp8q_facts *f, struct fp8q_error *err)
     }
 
     FP8Q_TRY(choose_map(f, err));
-    return f->map_tensor ? fp8q_block_map_read(ckpt, f->map_tensor, f->request.kernel, &f->map, err)
-                         : FP8Q_OK;
+    return f->map_tensor
+               ? fp8q_look_at_values(ckpt, f->map_tensor, f->request.kernel, &f->looked_at, err)
+               : FP8Q_OK;
 }
 
 /* ---- verdict --------------------------------------------------------------------------------- */
@@ -417,7 +418,7 @@ int fp8q_facts_collect(const struct fp8q_facts_request *request, struct fp8q_fac
 void fp8q_facts_reset(struct fp8q_facts *f)
 {
     fp8q_measurements_reset(&f->results);
-    fp8q_block_map_reset(&f->map);
+    fp8q_statistics_reset(&f->looked_at);
     fp8q_values_reset(&f->values);
     if (f->has_selection)
         fp8q_selection_reset(&f->selection);

@@ -9,6 +9,7 @@
 #ifndef FP8Q_REPORT_FACTS_H
 #define FP8Q_REPORT_FACTS_H
 
+#include "checkpoint/values.h"
 #include "engines/engines.h"
 #include "measure/values.h"
 #include "report/results.h"
@@ -78,8 +79,8 @@ struct fp8q_facts {
     struct fp8q_selection selection; /* as quantize would decide on the output itself */
     bool has_selection;
     struct fp8q_values values;
-    struct fp8q_block_map map;
-    const char *map_tensor; /* NULL: there is none */
+    struct fp8q_statistics looked_at; /* one weight, for the map of its blocks */
+    const char *map_tensor;           /* its name; NULL: there is none */
 
     struct fp8q_fingerprint output, source; /* of tensors */
     uint64_t source_bytes;                  /* 0: not known */

@@ -167,18 +167,20 @@ static void rounded_json(struct fp8q_jsonw *w, double value)
 
 static void map_json(const struct fp8q_facts *f, struct fp8q_jsonw *w)
 {
+    struct fp8q_amax_map map = fp8q_amax_map_of(&f->looked_at, FP8Q_MAP_MOST, FP8Q_MAP_MOST);
     if (!f->map_tensor)
         return;
 
     fp8q_jsonw_open(w, "block_amax", '{');
     fp8q_jsonw_string(w, "tensor", f->map_tensor);
-    fp8q_jsonw_uint(w, "block_rows", f->map.block_rows);
-    fp8q_jsonw_uint(w, "block_cols", f->map.block_cols);
-    fp8q_jsonw_uint(w, "rows", f->map.rows);
-    fp8q_jsonw_uint(w, "cols", f->map.cols);
+    fp8q_jsonw_uint(w, "block_rows", f->looked_at.grid_rows);
+    fp8q_jsonw_uint(w, "block_cols", f->looked_at.grid_cols);
+    fp8q_jsonw_uint(w, "rows", map.rows);
+    fp8q_jsonw_uint(w, "cols", map.cols);
+
     fp8q_jsonw_open(w, "cells", '[');
-    for (size_t i = 0; i < (size_t)f->map.rows * f->map.cols; i++)
-        rounded_json(w, (double)f->map.cells[i]);
+    for (uint64_t i = 0; i < map.rows * map.cols; i++)
+        rounded_json(w, (double)fp8q_amax_map_cell(&map, i / map.cols, i % map.cols));
     fp8q_jsonw_close(w, ']');
     fp8q_jsonw_close(w, '}');
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "report/internal.h"
 #include "report/markup.h"
 #include "report/svg.h"
 
@@ -387,24 +388,32 @@ void fp8q_plot_scales(const struct fp8q_facts *f, struct fp8q_text *t)
     draw_powers(&p, f->values.by_scale, FP8Q_SCALE_BINS, -FP8Q_SCALE_BINS_LOW);
 }
 
-/* One path a shade, so that a cell costs a few bytes.  */
-static void draw_cells(const struct fp8q_block_map *m, double low, double high, double size,
-                       struct fp8q_text *t)
-{
-    enum { SHADES = 12 };
+enum { SHADES = 12, SHADE_INFINITE = SHADES };
 
-    for (int shade = 0; shade < SHADES; shade++) {
+static int shade_of(const struct fp8q_amax_map *m, float amax)
+{
+    if (isinf(amax))
+        return SHADE_INFINITE;
+
+    double share = 0;
+    if (amax > 0 && m->high > m->low)
+        share = log((double)(amax / m->low)) / log((double)(m->high / m->low));
+    return (int)fmin(share * SHADES, SHADES - 1);
+}
+
+/* One path a shade, so that a cell costs a few bytes.  */
+static void draw_cells(const struct fp8q_amax_map *m, double size, struct fp8q_text *t)
+{
+    for (int shade = 0; shade <= SHADE_INFINITE; shade++) {
         bool any = false;
-        for (size_t i = 0; i < (size_t)m->rows * m->cols; i++) {
-            double v = (double)m->cells[i];
-            double share = v > 0 && high > low ? log(v / low) / log(high / low) : 0;
-            if ((int)fmin(share * SHADES, SHADES - 1) != shade)
+        for (uint64_t i = 0; i < m->rows * m->cols; i++) {
+            uint64_t row = i / m->cols, col = i % m->cols;
+            if (shade_of(m, fp8q_amax_map_cell(m, row, col)) != shade)
                 continue;
 
             if (!any)
                 fp8q_text_printf(t, "<path class=\"h%d\" d=\"", shade);
             any = true;
-            size_t row = i / m->cols, col = i % m->cols;
             fp8q_text_printf(t, "M%.4g %.4gh%.4gv%.4gh-%.4gz", (double)col * size,
                              (double)row * size, size, size, size);
         }
@@ -412,42 +421,47 @@ static void draw_cells(const struct fp8q_block_map *m, double low, double high, 
     }
 }
 
+static void write_ramp(const struct fp8q_statistics *s, const struct fp8q_amax_map *m,
+                       struct fp8q_text *t)
+{
+    fp8q_text_printf(
+        t,
+        "<p class=\"keys\">%.3g <span class=\"ramp\"></span> %.3g, logarithmic; %llu by "
+        "%llu blocks of 128 by 128, rows down, columns across",
+        (double)m->low, (double)m->high, (unsigned long long)s->grid_rows,
+        (unsigned long long)s->grid_cols);
+
+    if (m->rows < s->grid_rows || m->cols < s->grid_cols)
+        fp8q_text_puts(t, "; several share a cell, the largest shows");
+    if (s->n_nonfinite)
+        fp8q_text_printf(t, "; NaN or infinite: %llu values, and red where a block has an infinity",
+                         (unsigned long long)s->n_nonfinite);
+    fp8q_text_puts(t, "</p>");
+}
+
 void fp8q_plot_blocks(const struct fp8q_facts *f, struct fp8q_text *t)
 {
-    const struct fp8q_block_map *m = &f->map;
-    double low = INFINITY, high = 0;
+    const struct fp8q_statistics *s = &f->looked_at;
+    struct fp8q_amax_map m = fp8q_amax_map_of(s, FP8Q_MAP_MOST, FP8Q_MAP_MOST);
     if (!f->map_tensor)
         return;
 
-    for (size_t i = 0; i < (size_t)m->rows * m->cols; i++)
-        if (m->cells[i] > 0) {
-            low = fmin(low, (double)m->cells[i]);
-            high = fmax(high, (double)m->cells[i]);
-        }
-
     /* As large as the drawing allows, without making a few blocks into a wall.  */
-    double size = fmin(460.0 / m->cols, 46);
+    double size = fmin(460.0 / (double)m.cols, 46);
     fp8q_text_puts(t,
                    "<figure class=\"plot\"><figcaption>Largest magnitude of each block of <code>");
     fp8q_put_html(t, f->map_tensor);
     fp8q_text_puts(t, "</code></figcaption>\n");
     fp8q_text_printf(t,
                      "<svg class=\"heat\" viewBox=\"0 0 460 %.1f\" role=\"img\" aria-label=\"Heat "
-                     "map of %llu by "
-                     "%llu blocks, from %.4g to %.4g\">",
-                     size * m->rows + 4, (unsigned long long)m->block_rows,
-                     (unsigned long long)m->block_cols, low, high);
-    draw_cells(m, low, high, size, t);
-    fp8q_text_puts(t, "</svg>\n<p class=\"keys\">");
+                     "map of %llu by %llu blocks, from %.4g to %.4g\">",
+                     size * (double)m.rows + 4, (unsigned long long)s->grid_rows,
+                     (unsigned long long)s->grid_cols, (double)m.low, (double)m.high);
 
-    fp8q_text_printf(t,
-                     "%.3g <span class=\"ramp\"></span> %.3g, logarithmic; %llu by %llu blocks of "
-                     "128 by 128, rows down, columns across",
-                     low, high, (unsigned long long)m->block_rows,
-                     (unsigned long long)m->block_cols);
-    if (m->rows < m->block_rows || m->cols < m->block_cols)
-        fp8q_text_puts(t, "; several share a cell, the largest shows");
-    fp8q_text_puts(t, "</p></figure>\n");
+    draw_cells(&m, size, t);
+    fp8q_text_puts(t, "</svg>\n");
+    write_ramp(s, &m, t);
+    fp8q_text_puts(t, "</figure>\n");
 }
 
 /* ---- sweep, compare, gate, drift, calibration ------------------------------------------------ */

@@ -97,7 +97,7 @@ const char *const fp8q_page_style[] = {
     "figure.full{margin:6px 0 16px}.strip{height:36px;border-radius:8px;overflow:hidden}.part{fill:var(--soft);"
     "stroke:var(--bg);stroke-width:2}.part.on{fill:var(--c0)}\n"
     /* Heat: one hue, from the ground to full.  */
-    ".heat path{fill:var(--c0)}.h0{fill-opacity:.06}.h1{fill-opacity:.14}.h2{fill-opacity:.22}.h3{fill-opacity:.31}"
+    ".heat path{fill:var(--c0)}.heat .h12{fill:var(--bad)}.h0{fill-opacity:.06}.h1{fill-opacity:.14}.h2{fill-opacity:.22}.h3{fill-opacity:.31}"
     ".h4{fill-opacity:.39}.h5{fill-opacity:.48}.h6{fill-opacity:.56}.h7{fill-opacity:.65}.h8{fill-opacity:.74}"
     ".h9{fill-opacity:.82}.h10{fill-opacity:.91}"
     ".ramp{display:inline-block;width:90px;height:10px;border-radius:5px;vertical-align:middle;"

@@ -120,9 +120,35 @@ static void test_stack(void **state)
     temp_dir_remove(dir);
 }
 
+/* 3 x 5 blocks in a map of 2 x 2 cells: rows 0 | 1 2, columns 0 1 | 2 3 4.  */
+static void test_map(void **state)
+{
+    static const float amax[] = {1, 2, 0, 0, 0, 0, 0, INFINITY, 3, 0, 8, 4, 0, 0, 0.5F};
+    struct fp8q_block_statistics blocks[15] = {{0}};
+    const struct fp8q_statistics s = {.grid_rows = 3, .grid_cols = 5, .blocks = blocks};
+    (void)state;
+    for (size_t i = 0; i < 15; i++)
+        blocks[i].amax = amax[i];
+
+    struct fp8q_amax_map map = fp8q_amax_map_of(&s, 2, 2);
+    assert_true(map.rows == 2 && map.cols == 2);
+    assert_true(map.low == 0.5F && map.high == 8);
+    assert_true(fp8q_amax_map_cell(&map, 0, 0) == 2 && fp8q_amax_map_cell(&map, 0, 1) == 0);
+    assert_true(fp8q_amax_map_cell(&map, 1, 0) == 8 && isinf(fp8q_amax_map_cell(&map, 1, 1)));
+
+    /* No larger than the grid; and of zeros alone there is no range.  */
+    map = fp8q_amax_map_of(&s, 64, 64);
+    assert_true(map.rows == 3 && map.cols == 5);
+    assert_true(fp8q_amax_map_cell(&map, 1, 3) == 3);
+    memset(blocks, 0, sizeof(blocks));
+    map = fp8q_amax_map_of(&s, 64, 64);
+    assert_true(map.low == 0 && map.high == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_edge_blocks),
-                                       cmocka_unit_test(test_fp8), cmocka_unit_test(test_stack)};
+                                       cmocka_unit_test(test_fp8), cmocka_unit_test(test_stack),
+                                       cmocka_unit_test(test_map)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
