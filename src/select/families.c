@@ -334,6 +334,25 @@ bool fp8q_family_linear(const struct fp8q_family *family, const char *module,
     return layer && match_linears(family->linears, module, layer, linear_out);
 }
 
+bool fp8q_family_stacked_experts(const struct fp8q_family *family, const char *name,
+                                 bool *gate_up_out)
+{
+    static const char *const heads[] = {"mlp.experts.", "feed_forward.experts."};
+    size_t layer = fp8q_family_layer(family, name);
+    if (!layer)
+        return false;
+
+    const char *rest = name + layer;
+    for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++) {
+        size_t len = strlen(heads[i]);
+        if (strncmp(rest, heads[i], len) != 0)
+            continue;
+        *gate_up_out = strcmp(rest + len, "gate_up_proj") == 0;
+        return *gate_up_out || strcmp(rest + len, "down_proj") == 0;
+    }
+    return false;
+}
+
 size_t fp8q_stack_root(const char *module)
 {
     struct fp8q_linear_place place;

@@ -89,6 +89,10 @@ struct fp8q_linear_place {
 /* Whether @module is a linear of the family's decoder.  */
 bool fp8q_family_linear(const struct fp8q_family *family, const char *module,
                         struct fp8q_linear_place *linear_out);
+/* Whether @name is that of all experts of a layer in one 3-D tensor ("mlp.experts.gate_up_proj", or its
+ * down_proj), which ends without ".weight".  */
+bool fp8q_family_stacked_experts(const struct fp8q_family *family, const char *name,
+                                 bool *gate_up_out);
 /* End of "<decoder>.layers.N." in @module (the offset after it), or 0 if it has no such prefix.  */
 size_t fp8q_family_layer(const struct fp8q_family *family, const char *module);
 

@@ -157,13 +157,15 @@ const char *fp8q_tensor_role(const struct fp8q_ckpt *ckpt, const struct fp8q_fam
 {
     enum fp8q_reason reason;
     struct fp8q_linear_place linear;
-    bool tower;
+    bool tower, gate_up;
     if (fp8q_scale_owner(ckpt, t->name))
         return "scale";
     if (fp8q_role(family, t->name, t->ndim, &reason, &tower))
         return fp8q_reason_name(reason);
 
     /* The name alone gave no role: now the tables of the architecture.  */
+    if (t->ndim == 3 && fp8q_family_stacked_experts(family, t->name, &gate_up))
+        return "expert";
     char *module = strndup(t->name, fp8q_module_len(t->name));
     bool found = module && fp8q_family_linear(family, module, &linear);
     free(module);

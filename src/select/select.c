@@ -91,31 +91,13 @@ static void decide_shape(const struct context *c, const struct fp8q_tensor *t,
     }
 }
 
-/* "mlp.experts.gate_up_proj" behind the layer, or its down_proj; names end without ".weight".  */
-static bool is_stack_name(const char *rest, bool *gate_up_out)
-{
-    static const char *const heads[] = {"mlp.experts.", "feed_forward.experts."};
-
-    for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++) {
-        size_t len = strlen(heads[i]);
-        if (strncmp(rest, heads[i], len) != 0)
-            continue;
-        *gate_up_out = strcmp(rest + len, "gate_up_proj") == 0;
-        return *gate_up_out || strcmp(rest + len, "down_proj") == 0;
-    }
-
-    return false;
-}
-
 /* The architecture's answer for stacked 3-D experts.  */
 static bool decide_stack(const struct context *c, const struct fp8q_tensor *t,
                          struct fp8q_decision *d)
 {
     enum fp8q_experts experts = c->selection->family.experts;
-    size_t layer = fp8q_family_layer(&c->selection->family, t->name);
-    const char *rest = t->name + layer;
     bool gate_up;
-    if (!layer || t->ndim != 3 || !is_stack_name(rest, &gate_up))
+    if (t->ndim != 3 || !fp8q_family_stacked_experts(&c->selection->family, t->name, &gate_up))
         return false;
 
     d->linear = true;
@@ -248,7 +230,7 @@ static int refuse_towers(const struct context *c, struct fp8q_error *err)
     return fp8q_fail(err, FP8Q_E_POLICY, "tower-touched",
                      "%zu tensor%s of a vision or audio tower would be quantized, the first is "
                      "\"%s\"; narrow the pattern, add --ignore, or say --allow-tower",
-                     n, n == 1 ? "" : "s", fp8q_show(&shown, first));
+                     n, fp8q_plural(n), fp8q_show(&shown, first));
 }
 
 /* ---- the same selection as another checkpoint ------------------------------------------------ */
@@ -347,7 +329,7 @@ static int drop_stale_scales(const struct context *c, struct fp8q_error *err)
     return fp8q_warn(c->warnings, err, "stale-scale",
                      "%zu scale%s of an earlier quantization, without FP8 weights, the first is "
                      "\"%s\": %s not carried over",
-                     n, n == 1 ? "" : "s", fp8q_show(&shown, first), n == 1 ? "it is" : "they are");
+                     n, fp8q_plural(n), fp8q_show(&shown, first), n == 1 ? "it is" : "they are");
 }
 
 /* Roots of stacks that were taken or passed over, with the tensors below each.  */
