@@ -99,15 +99,16 @@ static int compare(const struct fp8q_json *planned, const struct fp8q_json *lock
 
     /* First what a lock is there to prevent; a narrower plan is told after it.  */
     if (n_added)
-        return fp8q_fail(err, FP8Q_E_POLICY, "lock-widened",
-                         "%s: does not allow %zu tensors that would be quantized: %s (--write-lock "
-                         "replaces the lock)",
-                         path, n_added, added->data);
+        return fp8q_fail(
+            err, FP8Q_E_POLICY, "lock-widened",
+            "%s: does not allow %zu tensor%s that would be quantized: %s (--write-lock "
+            "replaces the lock)",
+            path, n_added, fp8q_plural(n_added), added->data);
     if (n_gone)
         return fp8q_fail(err, FP8Q_E_POLICY, "lock-narrowed",
-                         "%s: names %zu tensors that would not be quantized: %s (--write-lock "
+                         "%s: names %zu tensor%s that would not be quantized: %s (--write-lock "
                          "replaces the lock)",
-                         path, n_gone, gone->data);
+                         path, n_gone, fp8q_plural(n_gone), gone->data);
     return FP8Q_OK;
 }
 

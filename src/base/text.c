@@ -30,6 +30,11 @@ int fp8q_compare_strings(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+const char *fp8q_plural(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
 const char *fp8q_show_bytes(char *buf, uint64_t bytes)
 {
     /* kB, not KiB: powers of 1000.  */

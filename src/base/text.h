@@ -16,6 +16,9 @@ size_t fp8q_stem_len(const char *text, const char *end);
 /* For qsort() and bsearch() over char *, by bytes.  */
 int fp8q_compare_strings(const void *a, const void *b);
 
+/* Ends the name of @n things: "s", or "" for one.  */
+const char *fp8q_plural(uint64_t n);
+
 /* "3.35 GB": decimal, as the hub counts.  @buf has room for 32 bytes.  */
 const char *fp8q_show_bytes(char *buf, uint64_t bytes);
 

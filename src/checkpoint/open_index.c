@@ -52,7 +52,7 @@ static int fail_missing(const struct fp8q_opening *o, size_t first)
         o->err, ENOENT,
         "%s: shard %s, which should hold %zu tensor%s (missing: %zu of %zu shards%s%s)%s",
         fp8q_show(&dir, ckpt->dir), fp8q_show(&name, ckpt->shards[first].name), n_tensors,
-        n_tensors == 1 ? "" : "s", n_missing, ckpt->n_shards, others.len ? ", also " : "",
+        fp8q_plural(n_tensors), n_missing, ckpt->n_shards, others.len ? ", also " : "",
         others.len ? others.data + 2 : "",
         o->has_single ? "; model.safetensors is there, the index may be stale" : "");
 
@@ -230,15 +230,17 @@ static int warn_findings(struct fp8q_opening *o, const struct findings *found)
 
     if (found->n_unindexed)
         FP8Q_TRY(fp8q_warn(o->warnings, o->err, "unindexed-tensor",
-                           "%zu tensors are in the shards but not in the index, first \"%s\" in %s",
-                           found->n_unindexed, fp8q_show(&name, found->unindexed.name),
+                           "not in the index: %zu tensor%s of the shards, first \"%s\" in %s",
+                           found->n_unindexed, fp8q_plural(found->n_unindexed),
+                           fp8q_show(&name, found->unindexed.name),
                            fp8q_show(&a, shard_name(o, found->unindexed.shard))));
 
     if (found->n_repeated)
         FP8Q_TRY(fp8q_warn(o->warnings, o->err, "tensor-in-two-shards",
-                           "%zu tensors are in two shards, first \"%s\": taken from %s as the "
+                           "in two shards: %zu tensor%s, first \"%s\": taken from %s as the "
                            "index says, the copy in %s is left out",
-                           found->n_repeated, fp8q_show(&name, found->used.name),
+                           found->n_repeated, fp8q_plural(found->n_repeated),
+                           fp8q_show(&name, found->used.name),
                            fp8q_show(&a, shard_name(o, found->used.shard)),
                            fp8q_show(&b, shard_name(o, found->repeated.shard))));
 

@@ -4,6 +4,7 @@
  */
 #include "cli/format.h"
 
+#include <math.h>
 #include <stdio.h>
 
 const char *cli_shape(char *buf, size_t cap, const uint64_t *shape, uint32_t ndim)
@@ -16,6 +17,14 @@ const char *cli_shape(char *buf, size_t cap, const uint64_t *shape, uint32_t ndi
                                  (unsigned long long)shape[i]);
     snprintf(buf + used, cap - used, "]");
     return buf;
+}
+
+const char *cli_spread(struct cli_spread *buf, int decimals, double se)
+{
+    buf->text[0] = '\0';
+    if (isfinite(se))
+        snprintf(buf->text, sizeof(buf->text), " +- %.*f", decimals, se);
+    return buf->text;
 }
 
 void cli_json_type(struct fp8q_jsonw *w, enum fp8q_dtype dtype, const uint64_t *shape,

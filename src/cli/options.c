@@ -249,7 +249,7 @@ static int check_all(struct parser *p)
     if (p->n_operands < min)
         return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage",
                          "%s: %d operand%s expected, found %d; see `fp8q %s --help`", cli->command,
-                         min, min == 1 ? "" : "s", p->n_operands, cli->command);
+                         min, fp8q_plural((uint64_t)min), p->n_operands, cli->command);
 
     FP8Q_TRY(check_rules(cli, p->syntax->rules));
     return check_kernel(cli);

@@ -147,7 +147,7 @@ void cli_report_plan(struct cli *cli, const struct fp8q_conversion *c)
 
     cli_print_verbose(cli, "  memory: at most %s, %u thread%s\n",
                       fp8q_show_bytes(memory, plan->peak_memory), plan->threads,
-                      plan->threads == 1 ? "" : "s");
+                      fp8q_plural(plan->threads));
     if (plan->bytes_read_twice)
         cli_print_verbose(cli, "  reads %s twice: one scale speaks of a whole fused group\n",
                           fp8q_show_bytes(memory, plan->bytes_read_twice));

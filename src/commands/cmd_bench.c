@@ -133,9 +133,9 @@ static int show_files(struct cli *cli, const struct fp8q_bench_options *options)
     double durable = f.quantize / (f.copy + f.flush_copy);
 
     /* The parts in the order in which they explain the whole.  */
-    cli_print(cli, "files in %s, %s of BF16, %u threads, kernel %s, source in the page cache\n",
+    cli_print(cli, "files in %s, %s of BF16, %u thread%s, kernel %s, source in the page cache\n",
               options->dir, fp8q_show_bytes(size, f.source_bytes), options->threads,
-              options->kernel->name);
+              fp8q_plural(options->threads), options->kernel->name);
     fp8q_jsonw_open(&cli->json, "files", '{');
     fp8q_jsonw_string(&cli->json, "dir", options->dir);
     fp8q_jsonw_uint(&cli->json, "threads", options->threads);

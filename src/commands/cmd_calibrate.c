@@ -65,8 +65,9 @@ static void print_summary(struct cli *cli, const char *out, const struct fp8q_ca
     const struct fp8q_calib_meta *m = &calib->meta;
     char bytes[32];
 
-    cli_print(cli, "%s: %zu linear inputs, %llu tokens of %llu samples, %s%s\n", out,
-              calib->n_sites, (unsigned long long)m->n_tokens, (unsigned long long)m->n_samples,
+    cli_print(cli, "%s: %zu linear input%s, %llu token%s of %llu sample%s, %s%s\n", out,
+              calib->n_sites, fp8q_plural(calib->n_sites), (unsigned long long)m->n_tokens,
+              fp8q_plural(m->n_tokens), (unsigned long long)m->n_samples, fp8q_plural(m->n_samples),
               fp8q_show_bytes(bytes, calib->file->data_bytes),
               has_hessians(calib) ? "" : "; no Hessians, so not for GPTQ");
 

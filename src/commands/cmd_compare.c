@@ -48,7 +48,7 @@ static void print_table(struct cli *cli, const struct fp8q_compare_sums *s, cons
     }
 
     cli_print(cli, "%s%s: %llu tensor%s, %llu weights, %s in the source%s\n", md ? "\n**" : "\n",
-              name, (unsigned long long)s->n_tensors, s->n_tensors == 1 ? "" : "s",
+              name, (unsigned long long)s->n_tensors, fp8q_plural(s->n_tensors),
               (unsigned long long)s->n_elems, fp8q_show_bytes(bytes, s->source_bytes),
               md ? "**\n" : "");
     cli_print(

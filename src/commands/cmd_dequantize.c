@@ -53,9 +53,10 @@ static int run(struct cli *cli, const struct fp8q_request *r, const char *destin
     cli_progress_clear();
     cli_show_warnings(cli);
 
+    size_t n = count_dequantized(c);
     cli_report_plan_json(cli, c, destination);
     report_origin(cli, c);
-    cli_print(cli, "%zu tensors F8_E4M3 -> %s\n%swrote %s%s (%s)\n", count_dequantized(c),
+    cli_print(cli, "%zu tensor%s F8_E4M3 -> %s\n%swrote %s%s (%s)\n", n, fp8q_plural(n),
               fp8q_dtype_name(r->to), cli_style(CLI_GOOD), destination, cli_style(CLI_PLAIN),
               fp8q_show_bytes(bytes, fp8q_conversion_result(c)->file_bytes));
     return FP8Q_OK;

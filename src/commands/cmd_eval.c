@@ -10,6 +10,7 @@
 #include "commands/commands.h"
 #include "measure/eval.h"
 #include "cli/evalinputs.h"
+#include "cli/format.h"
 #include "checkpoint/fingerprint.h"
 #include "base/date.h"
 #include "base/mem.h"
@@ -115,9 +116,11 @@ static int write_evidence(struct cli *cli, const struct args *args, struct state
 static void print_row(struct cli *cli, const char *name, const struct fp8q_eval_figures *f)
 {
     /* The standard error between samples; where there is none, between tokens.  */
-    cli_print(cli, "%-18s %.6f +- %.6f   %.6f   %.6f   %.6f   %7.3f   %6llu   %+.5f\n", name,
-              f->kld, isnan(f->kld_se) ? f->kld_se_by_token : f->kld_se, f->kld_median, f->kld_p99,
-              f->kld_max, 100 * f->top1, (unsigned long long)f->flips, f->dlnppl);
+    double se = isnan(f->kld_se) ? f->kld_se_by_token : f->kld_se;
+    struct cli_spread spread;
+    cli_print(cli, "%-18s %.6f%-12s   %.6f   %.6f   %.6f   %7.3f   %6llu   %+.5f\n", name, f->kld,
+              cli_spread(&spread, 6, se), f->kld_median, f->kld_p99, f->kld_max, 100 * f->top1,
+              (unsigned long long)f->flips, f->dlnppl);
 }
 
 static int by_kld(const void *a, const void *b)
@@ -161,8 +164,8 @@ static void print_modalities(struct cli *cli, const struct fp8q_eval *e)
     for (unsigned i = 0; e->by_modality && i < FP8Q_MODALITIES; i++) {
         const struct fp8q_eval_sample *m = &e->modality[i];
         if (m->tokens > 0)
-            cli_print(cli, "modality %u: %llu tokens, KLD %.6f, top-1 %.3f %%\n", i,
-                      (unsigned long long)m->tokens, m->kld, 100 * m->top1);
+            cli_print(cli, "modality %u: %llu token%s, KLD %.6f, top-1 %.3f %%\n", i,
+                      (unsigned long long)m->tokens, fp8q_plural(m->tokens), m->kld, 100 * m->top1);
     }
 }
 
@@ -184,9 +187,9 @@ static void print_statics(struct cli *cli, const struct fp8q_eval *e)
     memcpy(order, e->statics, n * size);
     qsort(order, n, size, by_clipped);
     cli_print(cli,
-              "static inputs of %zu linears: at most %.4f %% of a linear's are clipped, at most "
+              "static inputs of %zu linear%s: at most %.4f %% of a linear's are clipped, at most "
               "%.2f powers of two of a range unused\n",
-              n, 100 * e->clipped, e->unused);
+              n, fp8q_plural(n), 100 * e->clipped, e->unused);
     for (size_t i = 0; i < n && i < show && (order[i].clipped > 0 || cli->verbose); i++)
         cli_print(cli, "  %-44s clipped %.4f %%, unused %.2f\n", order[i].name.text,
                   100 * order[i].clipped, order[i].unused);
@@ -202,9 +205,10 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
     bool served = args->acts == FP8Q_ACTS_SERVED;
 
     cli_print(cli,
-              "%llu tokens of %zu samples scored, %llu quantized linears, activations: %s%s%s\n",
-              (unsigned long long)f->tokens, e->n_samples, (unsigned long long)e->n_quantized,
-              acts_names[args->acts], served ? ", " : "",
+              "%llu token%s of %zu sample%s scored, %llu quantized linear%s, activations: %s%s%s\n",
+              (unsigned long long)f->tokens, fp8q_plural(f->tokens), e->n_samples,
+              fp8q_plural(e->n_samples), (unsigned long long)e->n_quantized,
+              fp8q_plural(e->n_quantized), acts_names[args->acts], served ? ", " : "",
               served ? fp8q_served_name(&s->output_model) : "");
     cli_print(cli,
               "%-18s KLD mean     SE         median     p99        max        top-1 %%     flips   "
@@ -215,11 +219,9 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
             print_row(cli, names[i], &e->rows[i]);
 
     if (f->nll_tokens > 0) {
-        char spread[32] = ""; /* one sample has none */
-        if (isfinite(f->dlnppl_se))
-            snprintf(spread, sizeof(spread), " +- %.5f", f->dlnppl_se);
+        struct cli_spread spread;
         cli_print(cli, "perplexity: source %.5f, output %.5f (dlnPPL %+.5f%s)\n", f->ppl_source,
-                  f->ppl_output, f->dlnppl, spread);
+                  f->ppl_output, f->dlnppl, cli_spread(&spread, 5, f->dlnppl_se));
     }
     if (e->rows[FP8Q_EVAL_ACTIVATIONS].tokens > 0 && f->kld > 0)
         cli_print(cli,

@@ -28,9 +28,9 @@ static int run(struct cli *cli, const char *destination, struct fp8q_conversion 
     cli_show_warnings(cli);
 
     fp8q_jsonw_string(&cli->json, "output", destination);
-    cli_print(cli, "wrote %s (%s) from %u parts\n", destination,
+    cli_print(cli, "wrote %s (%s) from %u part%s\n", destination,
               fp8q_show_bytes(bytes, fp8q_conversion_result(c)->file_bytes),
-              fp8q_conversion_plan(c)->n_parts);
+              fp8q_conversion_plan(c)->n_parts, fp8q_plural(fp8q_conversion_plan(c)->n_parts));
     return FP8Q_OK;
 }
 

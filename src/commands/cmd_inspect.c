@@ -105,9 +105,9 @@ static void print_totals(struct cli *cli, const struct fp8q_checkpoint_info *inf
     struct fp8q_shown shown;
     char bytes[32];
 
-    cli_print(cli, "%zu tensors in %zu file%s, %s of data, %.2f bits a weight\n", info->n_tensors,
-              info->n_shards, info->n_shards == 1 ? "" : "s", fp8q_show_bytes(bytes, info->bytes),
-              info->bits_per_weight);
+    cli_print(cli, "%zu tensor%s in %zu file%s, %s of data, %.2f bits a weight\n", info->n_tensors,
+              fp8q_plural(info->n_tensors), info->n_shards, fp8q_plural(info->n_shards),
+              fp8q_show_bytes(bytes, info->bytes), info->bits_per_weight);
     cli_print(cli, "model_type: %s; architecture: %s\n",
               info->model_type ? fp8q_show(&shown, info->model_type) : "none", info->architecture);
     cli_print(cli, "quantization: %s\n", fp8q_show(&shown, info->quantization));

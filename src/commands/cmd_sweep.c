@@ -59,8 +59,9 @@ static void print_units(struct cli *cli, const struct fp8q_sweep *s)
     char saved[32], size[32];
 
     cli_print(
-        cli, "%zu units, %llu scored tokens; keeping them in this order (cost for a byte saved):\n",
-        s->n_units, (unsigned long long)s->tokens);
+        cli,
+        "%zu unit%s, %llu scored token%s; keeping them in this order (cost for a byte saved):\n",
+        s->n_units, fp8q_plural(s->n_units), (unsigned long long)s->tokens, fp8q_plural(s->tokens));
     cli_print(cli, "%5s  %-20s %12s %10s   %12s %12s\n", "kept", "unit", "its KLD", "saves",
               "then bytes", "KLD");
 
@@ -87,15 +88,16 @@ static void print_units(struct cli *cli, const struct fp8q_sweep *s)
 static void print_result(struct cli *cli, const struct args *args, const struct fp8q_sweep *s)
 {
     char size[32];
+    struct cli_spread spread;
     print_units(cli, s);
-    cli_print(cli, "all quantized: predicted %.6f (sum), measured %.6f +- %.6f (%+.1f %%)\n",
-              s->sum_kld, s->all_kld, s->all_se, 100 * (s->sum_kld / s->all_kld - 1));
+    cli_print(cli, "all quantized: predicted %.6f (sum), measured %.6f%s (%+.1f %%)\n", s->sum_kld,
+              s->all_kld, cli_spread(&spread, 6, s->all_se), 100 * (s->sum_kld / s->all_kld - 1));
 
     /* Without a budget nothing was chosen.  */
     if (args->budget_kld >= 0 || args->budget_bytes > 0)
-        cli_print(cli, "chosen: keep %zu units, %s, predicted %.6f, measured %.6f: budget %s\n",
-                  s->n_kept, fp8q_show_bytes(size, s->chosen_bytes), s->chosen_predicted,
-                  s->chosen_kld, s->met ? "kept" : "NOT kept");
+        cli_print(cli, "chosen: keep %zu unit%s, %s, predicted %.6f, measured %.6f: budget %s\n",
+                  s->n_kept, fp8q_plural(s->n_kept), fp8q_show_bytes(size, s->chosen_bytes),
+                  s->chosen_predicted, s->chosen_kld, s->met ? "kept" : "NOT kept");
 }
 
 static int write_ignore(struct cli *cli, const struct args *args, const struct state *s)

@@ -95,8 +95,8 @@ static void print_noise(struct cli *cli, const struct fp8q_verification *v)
     const char *name;
     double db;
 
-    cli_print(cli, "signal to quantization noise: mean %.2f dB over %zu tensors; worst:\n",
-              info->sqnr_mean, info->n_sqnr);
+    cli_print(cli, "signal to quantization noise: mean %.2f dB over %zu tensor%s; worst:\n",
+              info->sqnr_mean, info->n_sqnr, fp8q_plural(info->n_sqnr));
     for (size_t i = 0; i < WORST && fp8q_verification_sqnr(v, i, &name, &db); i++)
         cli_print(cli, "  %6.2f dB  %s\n", db, fp8q_show(&shown, name));
 }
@@ -115,10 +115,10 @@ static void print_report(struct cli *cli, const struct fp8q_verification *v, boo
     if (info->bound_factor > 1)
         cli_print(cli, "FP8 values of another tool: the error bound was taken twice as wide\n");
 
-    cli_print(cli, "%s%s%s: %zu checks, %zu failed, %zu warning%s\n",
+    cli_print(cli, "%s%s%s: %zu check%s, %zu failed, %zu warning%s\n",
               cli_style(passed ? CLI_GOOD : CLI_BAD), passed ? "PASSED" : "FAILED",
-              cli_style(CLI_PLAIN), info->n_checks, info->n_failed, info->n_warned,
-              info->n_warned == 1 ? "" : "s");
+              cli_style(CLI_PLAIN), info->n_checks, fp8q_plural(info->n_checks), info->n_failed,
+              info->n_warned, fp8q_plural(info->n_warned));
 }
 
 /* ---- for machines ---------------------------------------------------------------------------- */

@@ -77,8 +77,7 @@ static int judge_tp(struct fp8q_judge *j, const struct fp8q_tp *tp, unsigned way
     if (!name || !fp8q_engines[j->engine].cuts)
         return FP8Q_OK;
 
-    snprintf(change, sizeof(change), "serve with at most %u way%s", largest,
-             largest == 1 ? "" : "s");
+    snprintf(change, sizeof(change), "serve with at most %u way%s", largest, fp8q_plural(largest));
     return fp8q_judge_say(j, FP8Q_STOPS, "tp", change,
                           "%u ways of tensor parallelism would cut blocks of \"%s\"", ways,
                           fp8q_show(&shown, name));

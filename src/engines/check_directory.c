@@ -97,11 +97,6 @@ static bool is_fp8(const void *context, size_t tensor)
     return fp8q_is_fp8(((const struct fp8q_ckpt *)context)->tensors[tensor].dtype);
 }
 
-static const char *plural(size_t n)
-{
-    return n == 1 ? "" : "s";
-}
-
 static int say_missing(struct fp8q_judge *j, const struct fp8q_reader *reader,
                        const struct reading *r)
 {
@@ -116,7 +111,7 @@ static int say_missing(struct fp8q_judge *j, const struct fp8q_reader *reader,
     }
     return fp8q_judge_say(j, weight, "exclusions", change,
                           "%s would build %zu module%s in FP8 that %s not, first \"%s\"",
-                          reader->name, r->n_missing, plural(r->n_missing),
+                          reader->name, r->n_missing, fp8q_plural(r->n_missing),
                           r->n_missing == 1 ? "is" : "are", fp8q_show(&shown, r->missing->name));
 }
 
@@ -131,7 +126,7 @@ static int say_misreadings(struct fp8q_judge *j, const struct fp8q_reader *reade
                                 older ? NULL : "take the entry out of the exclusion list",
                                 "%s leaves %zu FP8 module%s in high precision, first \"%s\" by "
                                 "entry \"%s\"",
-                                reader->name, r->n_excluded, plural(r->n_excluded),
+                                reader->name, r->n_excluded, fp8q_plural(r->n_excluded),
                                 fp8q_show(&shown, r->excluded->name), fp8q_show(&entry, r->entry)));
     if (r->n_missing)
         FP8Q_TRY(say_missing(j, reader, r));
@@ -139,7 +134,7 @@ static int say_misreadings(struct fp8q_judge *j, const struct fp8q_reader *reade
         FP8Q_TRY(fp8q_judge_say(j, FP8Q_NOTE, "exclusions-doubtful", NULL,
                                 "no exclusion list names %zu module%s in high precision, first "
                                 "\"%s\": the model's class must know",
-                                r->n_doubtful, plural(r->n_doubtful),
+                                r->n_doubtful, fp8q_plural(r->n_doubtful),
                                 fp8q_show(&shown, r->doubtful->name)));
 
     return FP8Q_OK;

@@ -92,7 +92,7 @@ static int check_lock(struct fp8q_gate *gate, const struct fp8q_gate_request *r,
     if (f->n_widened > 0)
         return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_WIDENED), err, "lock",
                              "%zu quantized tensor%s beyond the lock, the first is \"%s\"",
-                             f->n_widened, f->n_widened == 1 ? "" : "s",
+                             f->n_widened, fp8q_plural(f->n_widened),
                              fp8q_show(&shown, f->first_widened));
     /* Fewer than the lock allows is no risk to accuracy: it passes, with a word.  */
     return fp8q_gate_add(gate, fp8q_gate_check_of(0, FP8Q_VERDICT_PASS), err, "lock",

@@ -45,7 +45,7 @@ static int add_limit(const struct eval_check *c, const char *id, const char *wha
         return fp8q_gate_add(c->gate, check, c->err, id,
                              "%s: %.4g, limit %.4g; its error is not known: %zu sample%s scored, "
                              "two at least make an interval",
-                             what, estimate, limit, e->n_scored, e->n_scored == 1 ? "" : "s");
+                             what, estimate, limit, e->n_scored, fp8q_plural(e->n_scored));
     check.method = method;
     return fp8q_gate_add(c->gate, check, c->err, id, "%s: %.4g [%.4g, %.4g], limit %.4g", what,
                          estimate, check.low, check.high, limit);
@@ -234,8 +234,9 @@ static int check_figures(const struct eval_check *c)
         check.n_needed = p->min_tokens;
         *c->kld_judged = true; /* of too few, which is said */
         return fp8q_gate_add(c->gate, check, c->err, "eval.tokens",
-                             "%llu tokens were scored, the policy asks for %llu",
-                             (unsigned long long)e->tokens, (unsigned long long)p->min_tokens);
+                             "%llu token%s scored, the policy asks for %llu",
+                             (unsigned long long)e->tokens, fp8q_plural(e->tokens),
+                             (unsigned long long)p->min_tokens);
     }
 
     if (!isnan(p->kld_max)) {

@@ -118,9 +118,9 @@ static int add_serving_limit(const struct fp8q_task_check *c, const struct logpr
 
     FP8Q_TRY(fp8q_mean_bounds(&values, &how, prompt_range(l->values, v->prompt, n), &i, &n_prompts,
                               c->err));
-    snprintf(message, sizeof(message), "%s %.5g [%.5g, %.5g] over %zu positions of %zu prompt%s%s",
-             l->what, i.estimate, i.low, i.high, n, n_prompts, n_prompts == 1 ? "" : "s",
-             isnan(l->limit) ? "; the policy sets no limit" : "");
+    snprintf(message, sizeof(message), "%s %.5g [%.5g, %.5g] over %zu position%s of %zu prompt%s%s",
+             l->what, i.estimate, i.low, i.high, n, fp8q_plural(n), n_prompts,
+             fp8q_plural(n_prompts), isnan(l->limit) ? "; the policy sets no limit" : "");
 
     struct fp8q_gate_check check = fp8q_gate_check_of(2, FP8Q_VERDICT_SKIPPED);
     if (!isnan(l->limit))

@@ -110,16 +110,18 @@ static void describe_loss(const struct fp8q_task_check *c, const struct loss *l,
         snprintf(needed, sizeof(needed), "; about %llu would decide", (unsigned long long)n_needed);
     if (l->units < l->n)
         snprintf(clusters, sizeof(clusters), " in %llu cluster%s", (unsigned long long)l->units,
-                 l->units == 1 ? "" : "s");
+                 fp8q_plural(l->units));
     if (l->pairs)
         snprintf(split, sizeof(split), ", %llu lost and %llu won (McNemar p %.2g)",
                  (unsigned long long)l->pairs[0], (unsigned long long)l->pairs[1],
                  fp8q_mcnemar(l->pairs[0], l->pairs[1]));
 
-    snprintf(message, size,
-             "%s: base %.6g, quantized %.6g; loss %.4g [%.4g, %.4g], margin %.4g, %llu items%s%s%s",
-             c->task->base->metric, l->base, l->quant, l->interval.estimate, l->interval.low,
-             l->interval.high, margin, (unsigned long long)l->n, clusters, split, needed);
+    snprintf(
+        message, size,
+        "%s: base %.6g, quantized %.6g; loss %.4g [%.4g, %.4g], margin %.4g, %llu item%s%s%s%s",
+        c->task->base->metric, l->base, l->quant, l->interval.estimate, l->interval.low,
+        l->interval.high, margin, (unsigned long long)l->n, fp8q_plural(l->n), clusters, split,
+        needed);
 }
 
 static int add_loss(const struct fp8q_task_check *c, const struct loss *l)

@@ -190,10 +190,10 @@ static void write_proof(const struct fp8q_facts *f, struct fp8q_text *t)
     static const char *const words[] = {"pass", "warn", "fail"};
 
     fp8q_section_open(t, "proof", "Proof");
-    fp8q_text_printf(t,
-                     "<p>%zu checks of <code>fp8q verify</code>%s: %zu failed, %zu warnings.</p>\n",
-                     f->proof.n_checks, f->proof.source ? " against the source" : "",
-                     f->proof.n_failed, f->proof.n_warned);
+    fp8q_text_printf(
+        t, "<p>%zu checks of <code>fp8q verify</code>%s: %zu failed, %zu warning%s.</p>\n",
+        f->proof.n_checks, f->proof.source ? " against the source" : "", f->proof.n_failed,
+        f->proof.n_warned, fp8q_plural(f->proof.n_warned));
 
     fp8q_table_open(t, "Checks of verify", "check|result|found|expected");
     for (size_t i = 0; i < f->proof.n_checks; i++) {

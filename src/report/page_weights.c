@@ -30,8 +30,8 @@ static void write_sentence(const struct fp8q_facts *f, struct fp8q_text *t)
     }
     if (f->proof.n_sqnr && isfinite(f->proof.sqnr_mean))
         fp8q_text_printf(t,
-                         " Signal to noise: <strong>%.2f dB</strong> in the mean of %zu tensors.",
-                         f->proof.sqnr_mean, f->proof.n_sqnr);
+                         " Signal to noise: <strong>%.2f dB</strong> in the mean of %zu tensor%s.",
+                         f->proof.sqnr_mean, f->proof.n_sqnr, fp8q_plural(f->proof.n_sqnr));
     fp8q_text_puts(t, "</p>\n");
 }
 

@@ -134,8 +134,9 @@ void fp8q_plot_positions(const struct fp8q_result_eval *e, struct fp8q_text *t)
     fp8q_plot_open(&p);
     for (size_t i = 0; i < parts->count; i++) {
         const struct fp8q_result_part *part = &parts->items[i];
-        snprintf(text, sizeof(text), "from %llu: %.4g nats, %llu tokens",
-                 (unsigned long long)part->key, part->kld, (unsigned long long)part->tokens);
+        snprintf(text, sizeof(text), "from %llu: %.4g nats, %llu token%s",
+                 (unsigned long long)part->key, part->kld, (unsigned long long)part->tokens,
+                 fp8q_plural(part->tokens));
         draw_bar(&p, i, part->kld, text);
         snprintf(text, sizeof(text), "%llu", (unsigned long long)part->key);
         fp8q_plot_label_x(&p, (double)i + 0.5, text);

@@ -131,7 +131,8 @@ static int warn_of_splits(const struct context *c, const struct split_groups *sp
     for (size_t i = 0; i < split->n_kinds; i++) {
         char more[64] = "";
         if (split->kinds[i].count > 1)
-            snprintf(more, sizeof(more), " (and %zu groups like it)", split->kinds[i].count - 1);
+            snprintf(more, sizeof(more), " (and %zu group%s like it)", split->kinds[i].count - 1,
+                     fp8q_plural(split->kinds[i].count - 1));
 
         /* With --strict the first kind is enough to refuse.  */
         if (c->options->strict)

@@ -119,10 +119,11 @@ static int match_tensors(struct fp8q_comparison *c, struct fp8q_error *err)
                               shape_text(planned, p->shape, p->ndim));
     }
 
-    if (n_there < c->report->ckpt->n_tensors)
+    size_t n_more = c->report->ckpt->n_tensors - n_there;
+    if (n_more)
         fp8q_findings_add(&f, c->plan->n_tensors, c->report->ckpt->path,
-                          "%zu tensors that the source does not give",
-                          c->report->ckpt->n_tensors - n_there);
+                          "%zu tensor%s that the source does not give", n_more,
+                          fp8q_plural(n_more));
     return fp8q_report_add(c->report, &f, err);
 }
 

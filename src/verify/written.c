@@ -53,8 +53,9 @@ static int check_headers(struct fp8q_report *report, struct fp8q_error *err)
 
     /* A shard that is gone was met nowhere above: the numbers tell.  */
     if (fp8q_json_count(headers) != f.n_looked_at)
-        fp8q_findings_add(&f, ckpt->n_shards, ckpt->path, "%zu shards, the manifest has %zu",
-                          (size_t)f.n_looked_at, fp8q_json_count(headers));
+        fp8q_findings_add(&f, ckpt->n_shards, ckpt->path, "%zu shard%s, the manifest has %zu",
+                          (size_t)f.n_looked_at, fp8q_plural(f.n_looked_at),
+                          fp8q_json_count(headers));
     return fp8q_report_add(report, &f, err);
 }
 

@@ -17,5 +17,6 @@ run fp8q drift a.calib.safetensors a.calib.safetensors
 run fp8q drift a.calib.safetensors b.calib.safetensors --max-rms 0.001
 run fp8q drift a.calib.safetensors missing.safetensors
 run fp8q sweep $model --inputs data/eval/text.inputs.safetensors --by kind --budget-bytes 2MB -o keep.txt
+run fp8q sweep $model --inputs data/eval/text.inputs.safetensors --by kind --samples 1
 cat keep.txt
 run fp8q quantize $model split -q --ignore-file keep.txt
