@@ -435,16 +435,27 @@ FP8Q_INSTANCES(F32, f32)
 
 /* ---- noise ------------------------------------------------------------------------------------- */
 
-/* Of up to 128 elements; noise_of() with the lanes in registers.  */
-INLINE void add_noise_128(enum fp8q_float from, const char *src, const uint8_t *codes, size_t n,
-                          const struct noise_unit *u, struct fp8q_noise *noise)
+INLINE void add_lanes(double lanes[16], const __m256 sums[2])
+{
+    for (int j = 0; j < 4; j++) {
+        __m128 four =
+            j % 2 ? _mm256_extractf128_ps(sums[j / 2], 1) : _mm256_castps256_ps128(sums[j / 2]);
+        double *at = lanes + 4 * j;
+        _mm256_storeu_pd(at, _mm256_add_pd(_mm256_loadu_pd(at), _mm256_cvtps_pd(four)));
+    }
+}
+
+INLINE void noise_run(enum fp8q_float from, const void *src, const uint8_t *codes, size_t n,
+                      const struct noise_unit *u, struct fp8q_error_sums *sums)
 {
     const __m256 to_unit = _mm256_set1_ps(u->to_unit), scale = _mm256_set1_ps(u->scale);
     __m256 w2[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, d2[2] = {w2[0], w2[0]};
-    float signal[16], error[16];
+    if (n % 16) {
+        noise_run_plain(&fp8q_kernel_scalar, from, src, codes, n, u, sums);
+        return;
+    }
 
-    size_t i = 0;
-    for (; n - i >= 16; i += 16) {
+    for (size_t i = 0; i < n; i += 16) {
         __m256i half = codes_f16(codes + i);
         __m256 value[2] = {value8(_mm256_castsi256_si128(half)),
                            value8(_mm256_extracti128_si256(half, 1))};
@@ -455,57 +466,9 @@ INLINE void add_noise_128(enum fp8q_float from, const char *src, const uint8_t *
             d2[j] = _mm256_add_ps(d2[j], _mm256_mul_ps(d, d));
         }
     }
-
-    for (int j = 0; j < 2; j++) {
-        _mm256_storeu_ps(signal + 8 * j, w2[j]);
-        _mm256_storeu_ps(error + 8 * j, d2[j]);
-    }
-    for (int l = 0; i < n; i++, l++) {
-        float w, q;
-        fp8q_kernel_scalar.to_f32[from](&w, src + (from == FP8Q_FLOAT_F32 ? 4 : 2) * i, 1);
-        fp8q_kernel_scalar.decode[FP8Q_FLOAT_F32](&q, codes + i, 1, u->scale);
-        w *= u->to_unit;
-        signal[l] += w * w;
-        error[l] += (w - q) * (w - q);
-    }
-    noise->w2 += noise_total(signal) * u->square;
-    noise->d2 += noise_total(error) * u->square;
+    add_lanes(sums->w2, w2);
+    add_lanes(sums->d2, d2);
 }
-
-INLINE void add_noise(enum fp8q_float from, const void *src, const uint8_t *codes, size_t n,
-                      float scale, struct fp8q_noise *noise)
-{
-    const size_t size = from == FP8Q_FLOAT_F32 ? 4 : 2;
-    const struct noise_unit u = noise_unit(scale);
-    for (size_t i = 0; i < n; i += 128)
-        add_noise_128(from, (const char *)src + size * i, codes + i, n - i < 128 ? n - i : 128, &u,
-                      noise);
-}
-
-__attribute__((noinline)) static void add_noise_bf16_here(const void *src, const uint8_t *codes,
-                                                          size_t n, float scale,
-                                                          struct fp8q_noise *noise)
-{
-    add_noise(FP8Q_FLOAT_BF16, src, codes, n, scale, noise);
-}
-
-__attribute__((noinline)) static void add_noise_f16_here(const void *src, const uint8_t *codes,
-                                                         size_t n, float scale,
-                                                         struct fp8q_noise *noise)
-{
-    add_noise(FP8Q_FLOAT_F16, src, codes, n, scale, noise);
-}
-
-__attribute__((noinline)) static void add_noise_f32_here(const void *src, const uint8_t *codes,
-                                                         size_t n, float scale,
-                                                         struct fp8q_noise *noise)
-{
-    add_noise(FP8Q_FLOAT_F32, src, codes, n, scale, noise);
-}
-
-FP8Q_NOISE_INSTANCE(bf16)
-FP8Q_NOISE_INSTANCE(f16)
-FP8Q_NOISE_INSTANCE(f32)
 FP8Q_ENCODE_ROWS(f16, 2)
 FP8Q_ENCODE_ROWS(f32, 4)
 

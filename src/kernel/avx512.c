@@ -247,23 +247,33 @@ static void encode_rows_bf16(uint8_t *dst, const void *src, size_t n_rows, size_
     fp8q_kernel_avx2.encode_rows[FP8Q_FLOAT_BF16](dst, src, n_rows, n, step, scale);
 }
 
-/* As fast in 32 bytes a step, and the lanes are eight.  */
-static void add_noise_bf16(const void *src, const uint8_t *codes, size_t n, float scale,
-                           struct fp8q_noise *noise)
+INLINE void add_lanes(double lanes[16], __m512 sums)
 {
-    fp8q_kernel_avx2.add_noise[FP8Q_FLOAT_BF16](src, codes, n, scale, noise);
+    __m256 upper = _mm512_extractf32x8_ps(sums, 1);
+    __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(sums)), high = _mm512_cvtps_pd(upper);
+    _mm512_storeu_pd(lanes, _mm512_add_pd(_mm512_loadu_pd(lanes), low));
+    _mm512_storeu_pd(lanes + 8, _mm512_add_pd(_mm512_loadu_pd(lanes + 8), high));
 }
 
-static void add_noise_f16(const void *src, const uint8_t *codes, size_t n, float scale,
-                          struct fp8q_noise *noise)
+INLINE void noise_run(enum fp8q_float from, const void *src, const uint8_t *codes, size_t n,
+                      const struct noise_unit *u, struct fp8q_error_sums *sums)
 {
-    fp8q_kernel_avx2.add_noise[FP8Q_FLOAT_F16](src, codes, n, scale, noise);
-}
+    /* The values come 2^8 too small; a power of two changes no rounding.  */
+    const __m512 to_unit = _mm512_set1_ps(u->to_unit), scale = _mm512_set1_ps(u->scale * 256.0f);
+    __m512 w2 = _mm512_setzero_ps(), d2 = w2;
+    if (n % 16) {
+        noise_run_plain(&fp8q_kernel_scalar, from, src, codes, n, u, sums);
+        return;
+    }
 
-static void add_noise_f32(const void *src, const uint8_t *codes, size_t n, float scale,
-                          struct fp8q_noise *noise)
-{
-    fp8q_kernel_avx2.add_noise[FP8Q_FLOAT_F32](src, codes, n, scale, noise);
+    for (size_t i = 0; i < n; i += 16) {
+        __m512 w = _mm512_mul_ps(load16(from, src, i), to_unit);
+        __m512 d = _mm512_sub_ps(w, _mm512_mul_ps(small_values16(codes + i), scale));
+        w2 = _mm512_add_ps(w2, _mm512_mul_ps(w, w));
+        d2 = _mm512_add_ps(d2, _mm512_mul_ps(d, d));
+    }
+    add_lanes(sums->w2, w2);
+    add_lanes(sums->d2, d2);
 }
 
 /* The compiler's own test asks the operating system too.  */

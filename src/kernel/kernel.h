@@ -80,10 +80,12 @@ struct fp8q_kernel {
     size_t (*check[FP8Q_N_FLOATS])(const void *src, const uint8_t *codes, size_t n, float scale,
                                    float factor, struct fp8q_error_sums *sums);
 
-    /* Adds signal and noise of @n elements; lanes and order are those of noise_of() in variants.h,
-     * so that the sums do not depend on the variant.  */
-    void (*add_noise[FP8Q_N_FLOATS])(const void *src, const uint8_t *codes, size_t n, float scale,
-                                     struct fp8q_noise *noise);
+    /* Adds signal and noise of @n_rows rows of @n elements that begin @step elements apart; lanes and
+     * order are those of noise_run_plain() in variants.h, so that the sums do not depend on the
+     * variant.  */
+    void (*add_noise_rows[FP8Q_N_FLOATS])(const void *src, const uint8_t *codes, size_t n_rows,
+                                          size_t n, size_t step, float scale,
+                                          struct fp8q_noise *noise);
 };
 
 /* Every variant that was built, best first, scalar last, then NULL.  */

@@ -263,6 +263,12 @@ FP8Q_INSTANCES(F16, f16)
 FP8Q_INSTANCES(F32, f32)
 FP8Q_PLAIN_ROWS
 
+static void noise_run(enum fp8q_float from, const void *src, const uint8_t *codes, size_t n,
+                      const struct noise_unit *u, struct fp8q_error_sums *sums)
+{
+    noise_run_plain(&fp8q_kernel_scalar, from, src, codes, n, u, sums);
+}
+
 static bool usable(void)
 {
     return true;

@@ -139,55 +139,55 @@ static inline struct noise_unit noise_unit(float scale)
     return u;
 }
 
-/* 16 lanes to one sum, in a fixed order.  */
-static inline double noise_total(const float lanes[16])
+/* Adds a run of up to 128 elements to the lanes, element i to lane i % 16: in F32 within the run, in F64
+ * from run to run.  This defines the sums; a variant may have the F32 lanes in registers.  */
+static inline void noise_run_plain(const struct fp8q_kernel *k, enum fp8q_float from,
+                                   const void *src, const uint8_t *codes, size_t n,
+                                   const struct noise_unit *u, struct fp8q_error_sums *sums)
 {
-    double four[4];
-    for (int l = 0; l < 4; l++)
-        four[l] = ((double)lanes[l] + (double)lanes[l + 4]) +
-                  ((double)lanes[l + 8] + (double)lanes[l + 12]);
-    return (four[0] + four[2]) + (four[1] + four[3]);
-}
+    float w[128], q[128], w2[16] = {0}, d2[16] = {0};
+    k->to_f32[from](w, src, n);
+    k->decode[FP8Q_FLOAT_F32](q, codes, n, u->scale);
 
-/* For variants that have nothing faster: @w and @q of up to 128 weights and what their codes stand
- * for; lane i % 16 takes element i.  */
-static inline void noise_of(const float *w, const float *q, size_t n, const struct noise_unit *u,
-                            struct fp8q_noise *noise)
-{
-    float w2[16] = {0}, d2[16] = {0};
     for (size_t i = 0; i < n; i++) {
         float x = w[i] * u->to_unit, d = x - q[i];
         w2[i % 16] += x * x;
         d2[i % 16] += d * d;
     }
-    noise->w2 += noise_total(w2) * u->square;
-    noise->d2 += noise_total(d2) * u->square;
+    for (size_t l = 0; l < 16; l++) {
+        sums->w2[l] += (double)w2[l];
+        sums->d2[l] += (double)d2[l];
+    }
 }
 
-/* add_noise() of one format around a function of the same name and "_here".  */
-#define FP8Q_NOISE_INSTANCE(format)                                                                \
-    static void add_noise_##format(const void *src, const uint8_t *codes, size_t n, float scale,   \
-                                   struct fp8q_noise *noise)                                       \
+/* add_noise_rows() of one format around noise_run(), which a variant writes once.  */
+#define FP8Q_ADD_NOISE(FORMAT, format, size)                                                       \
+    FP8Q_NOINLINE static void noise_rows_##format##_here(                                          \
+        const char *src, const uint8_t *codes, size_t n_rows, size_t n, size_t step,               \
+        const struct noise_unit *u, struct fp8q_error_sums *sums)                                  \
+    {                                                                                              \
+        for (size_t r = 0; r < n_rows; r++, src += step * (size), codes += step)                   \
+            for (size_t i = 0, m; i < n; i += m) {                                                 \
+                m = n - i < 128 ? n - i : 128;                                                     \
+                noise_run(FP8Q_FLOAT_##FORMAT, src + i * (size), codes + i, m, u, sums);           \
+            }                                                                                      \
+    }                                                                                              \
+    static void add_noise_rows_##format(const void *src, const uint8_t *codes, size_t n_rows,      \
+                                        size_t n, size_t step, float scale,                        \
+                                        struct fp8q_noise *noise)                                  \
     {                                                                                              \
         uint64_t mode = fp8q_float_env_enter();                                                    \
-        add_noise_##format##_here(src, codes, n, scale, noise);                                    \
+        const struct noise_unit u = noise_unit(scale);                                             \
+        struct fp8q_error_sums sums = {{0}, {0}};                                                  \
+        noise_rows_##format##_here(src, codes, n_rows, n, step, &u, &sums);                        \
+        noise->w2 += fp8q_error_total(sums.w2) * u.square;                                         \
+        noise->d2 += fp8q_error_total(sums.d2) * u.square;                                         \
         fp8q_float_env_leave(mode);                                                                \
     }
-
-#define FP8Q_ADD_NOISE(format, size)                                                               \
-    __attribute__((noinline)) static void add_noise_##format##_here(                               \
-        const void *src, const uint8_t *codes, size_t n, float scale, struct fp8q_noise *noise)    \
-    {                                                                                              \
-        const struct noise_unit u = noise_unit(scale);                                             \
-        float w[128], q[128];                                                                      \
-        for (size_t i = 0, m; i < n; i += m) {                                                     \
-            m = n - i < 128 ? n - i : 128;                                                         \
-            format##_to_f32(w, (const char *)src + (size)*i, m);                                   \
-            decode_f32(q, codes + i, m, u.scale);                                                  \
-            noise_of(w, q, m, &u, noise);                                                          \
-        }                                                                                          \
-    }                                                                                              \
-    FP8Q_NOISE_INSTANCE(format)
+#define FP8Q_NOISE_INSTANCES                                                                       \
+    FP8Q_ADD_NOISE(BF16, bf16, 2)                                                                  \
+    FP8Q_ADD_NOISE(F16, f16, 2)                                                                    \
+    FP8Q_ADD_NOISE(F32, f32, 4)
 
 /* Two vectors of magnitudes a step, and the scalar kernel for the rest.  A variant has, for the
  * vectors of each format, magnitudes_FORMAT(pointer), larger_FORMAT(a, b) and largest_FORMAT(v).  */
@@ -241,11 +241,8 @@ static inline void noise_of(const float *w, const float *q, size_t n, const stru
             encode_##format(dst + r * step, (const char *)src + r * step * (size), n, scale);      \
     }
 
-/* The same, of every format, and noise without vectors.  */
+/* The same, of every format.  */
 #define FP8Q_PLAIN_ROWS                                                                            \
-    FP8Q_ADD_NOISE(bf16, 2)                                                                        \
-    FP8Q_ADD_NOISE(f16, 2)                                                                         \
-    FP8Q_ADD_NOISE(f32, 4)                                                                         \
     FP8Q_AMAX_ROWS(half, amax_half, 2)                                                             \
     FP8Q_AMAX_ROWS(f32, amax_f32, 4)                                                               \
     FP8Q_ENCODE_ROWS(bf16, 2)                                                                      \
@@ -258,6 +255,7 @@ static inline void noise_of(const float *w, const float *q, size_t n, const stru
     FP8Q_GROUP_INSTANCES(BF16, bf16, amax_half, 2)                                                 \
     FP8Q_GROUP_INSTANCES(F16, f16, amax_half, 2)                                                   \
     FP8Q_GROUP_INSTANCES(F32, f32, amax_f32, 4)                                                    \
+    FP8Q_NOISE_INSTANCES                                                                           \
     const struct fp8q_kernel fp8q_kernel_##variant = {                                             \
         .name = #variant,                                                                          \
         .usable = usable,                                                                          \
@@ -270,7 +268,7 @@ static inline void noise_of(const float *w, const float *q, size_t n, const stru
         .to_f32 = {bf16_to_f32, f16_to_f32, f32_to_f32},                                           \
         .scan_codes = scan_codes,                                                                  \
         .check = {check_bf16, check_f16, check_f32},                                               \
-        .add_noise = {add_noise_bf16, add_noise_f16, add_noise_f32},                               \
+        .add_noise_rows = {add_noise_rows_bf16, add_noise_rows_f16, add_noise_rows_f32},           \
     };
 
 #endif

@@ -205,15 +205,21 @@ static void raise_amax(const struct fp8q_compare_job *job, struct panel *v, cons
         v->amax[i] = of_chunk[i] > v->amax[i] ? of_chunk[i] : v->amax[i];
 }
 
-/* All FP8 values of a chunk again, a block at a time, each with the scale as stored.  */
+/* What a chunk has in one call: a block at a time, each with the scale as stored.  Scales of
+ * rows and of groups change with every row: no two rows share a call.  */
+static uint32_t rows_at_once(const struct fp8q_compare_job *job, const struct rows *rows)
+{
+    enum fp8q_scaling scaling = job->worker->output.scaling;
+    return scaling == FP8Q_SCALING_ROW || scaling == FP8Q_SCALING_GROUP ? 1 : rows->n;
+}
+
+/* All FP8 values of a chunk again.  */
 static void derive_values(const struct fp8q_compare_job *job, const struct panel *v,
                           const struct rows *rows)
 {
     const struct fp8q_weights *output = &job->worker->output;
     const struct fp8q_kernel *k = job->all->options->kernel;
-    bool of_rows = output->scaling == FP8Q_SCALING_ROW;
-    /* Scales per row change with every row: no two of them share a call.  */
-    uint32_t at_once = of_rows ? 1 : rows->n;
+    uint32_t at_once = rows_at_once(job, rows);
 
     for (uint64_t col = 0, n; col < v->n_cols; col += n) {
         n = fp8q_min_u64(fp8q_weights_run(output, v->col + col), v->n_cols - col);
@@ -222,6 +228,25 @@ static void derive_values(const struct fp8q_compare_job *job, const struct panel
             k->encode_rows[v->from](v->again + at, rows->values + at * v->value_size, at_once,
                                     (size_t)n, (size_t)v->n_cols,
                                     fp8q_weights_scale(output, rows->row + r, v->col + col));
+        }
+    }
+}
+
+/* The noise of a chunk, whose values are the nearest.  */
+static void add_noise(const struct fp8q_compare_job *job, struct panel *v, const struct rows *rows)
+{
+    const struct fp8q_weights *output = &job->worker->output;
+    const struct fp8q_kernel *k = job->all->options->kernel;
+    uint32_t at_once = rows_at_once(job, rows);
+
+    for (uint64_t col = 0, n; col < v->n_cols; col += n) {
+        n = fp8q_min_u64(fp8q_weights_run(output, v->col + col), v->n_cols - col);
+        for (uint32_t r = 0; r < rows->n; r += at_once) {
+            size_t at = (size_t)(r * v->n_cols + col);
+            k->add_noise_rows[v->from](rows->values + at * v->value_size, rows->codes + at, at_once,
+                                       (size_t)n, (size_t)v->n_cols,
+                                       fp8q_weights_scale(output, rows->row + r, v->col + col),
+                                       &v->noise);
         }
     }
 }
@@ -254,9 +279,6 @@ static bool derive_groups(const struct fp8q_compare_job *job, const struct panel
  * nearest does (docs/reference/numerics.md), and only the noise is left to be summed up.  */
 static bool is_derived(const struct fp8q_compare_job *job, struct panel *v, const struct rows *rows)
 {
-    const struct fp8q_weights *output = &job->worker->output;
-    const struct fp8q_kernel *k = job->all->options->kernel;
-
     if (job->piece->scheme != FP8Q_SCHEME_GROUP)
         derive_values(job, v, rows);
     else if (!derive_groups(job, v, rows))
@@ -264,14 +286,7 @@ static bool is_derived(const struct fp8q_compare_job *job, struct panel *v, cons
     if (memcmp(v->again, rows->codes, (size_t)(rows->n * v->n_cols)) != 0)
         return false;
 
-    for (uint32_t r = 0; r < rows->n; r++)
-        for (uint64_t col = 0, n; col < v->n_cols; col += n) {
-            size_t at = (size_t)(r * v->n_cols + col);
-            n = fp8q_min_u64(fp8q_weights_run(output, v->col + col), v->n_cols - col);
-            k->add_noise[v->from](rows->values + at * v->value_size, rows->codes + at, (size_t)n,
-                                  fp8q_weights_scale(output, rows->row + r, v->col + col),
-                                  &v->noise);
-        }
+    add_noise(job, v, rows);
     return true;
 }
 

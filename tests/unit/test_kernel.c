@@ -445,7 +445,8 @@ static void test_add_noise(void **state)
                 struct fp8q_noise expected = {1, 2};
                 struct fp8q_error_sums exact = {{0}, {0}};
                 scalar_kernel()->encode[from](codes, src, N, scale);
-                scalar_kernel()->add_noise[from](src, codes, counts[c], scale, &expected);
+                scalar_kernel()->add_noise_rows[from](src, codes, 1, counts[c], N, scale,
+                                                      &expected);
                 (void)scalar_kernel()->check[from](src, codes, counts[c], scale, 1.0f, &exact);
                 double w2 = 1 + fp8q_error_total(exact.w2), d2 = 2 + fp8q_error_total(exact.d2);
                 assert_true(fabs(expected.w2 - w2) <= 1e-5 * w2);
@@ -455,7 +456,7 @@ static void test_add_noise(void **state)
                 FOR_EACH_KERNEL(k)
                 {
                     struct fp8q_noise found = {1, 2};
-                    k->add_noise[from](src, codes, counts[c], scale, &found);
+                    k->add_noise_rows[from](src, codes, 1, counts[c], N, scale, &found);
                     assert_memory_equal(&found, &expected, sizeof(found));
                 }
             }
