@@ -100,6 +100,8 @@ static int read_scales(struct fp8q_weights *w, struct fp8q_error *err)
     FP8Q_TRY(
         read_values(w->ckpt, w->scale_from, fp8q_kernel_select("scalar"), true, w->scales, err));
 
+    float largest = 0;
+    bool has_zero = false;
     for (uint64_t i = 0; i < n; i++) {
         float scale = w->scales[i];
         /* Written so that NaN fails.  Zero may be right, depending on the values under it, which
@@ -109,10 +111,11 @@ static int read_scales(struct fp8q_weights *w, struct fp8q_error *err)
                 err, FP8Q_E_FORMAT, "scale-value",
                 "tensor \"%s\": scale %llu is %g, expected a finite value of at least 0",
                 fp8q_show(&shown, w->scale_from->name), (unsigned long long)i, (double)scale);
-        w->has_zero_scale |= scale == 0;
-        if (scale > w->largest_scale)
-            w->largest_scale = scale;
+        has_zero |= scale == 0;
+        largest = scale > largest ? scale : largest;
     }
+    w->has_zero_scale = has_zero;
+    w->largest_scale = largest;
     return FP8Q_OK;
 }
 
@@ -170,14 +173,19 @@ void fp8q_weights_reset(struct fp8q_weights *weights)
     *weights = (struct fp8q_weights){0};
 }
 
-float fp8q_weights_scale(const struct fp8q_weights *w, uint64_t row, uint64_t col)
+const float *fp8q_weights_row_scales(const struct fp8q_weights *w, uint64_t row)
 {
     const struct fp8q_scale_layout *l = &w->layout;
 
+    uint64_t matrix = row / w->matrix_rows, r = row % w->matrix_rows / l->block_rows;
+    return w->scales + matrix * l->matrix_scales + r * l->grid_cols;
+}
+
+float fp8q_weights_scale(const struct fp8q_weights *w, uint64_t row, uint64_t col)
+{
     if (w->scaling == FP8Q_SCALING_NONE)
         return 1.0f;
-    uint64_t matrix = row / w->matrix_rows, r = row % w->matrix_rows / l->block_rows;
-    return w->scales[matrix * l->matrix_scales + r * l->grid_cols + col / l->block_cols];
+    return fp8q_weights_row_scales(w, row)[col / w->layout.block_cols];
 }
 
 uint64_t fp8q_weights_run(const struct fp8q_weights *w, uint64_t col)

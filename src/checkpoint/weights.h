@@ -34,6 +34,9 @@ void fp8q_weights_reset(struct fp8q_weights *weights);
 
 /* Scale of the element [row, col].  */
 float fp8q_weights_scale(const struct fp8q_weights *weights, uint64_t row, uint64_t col);
+/* The scales of a row from its first column on, of weights that have scales: one for each
+ * layout.block_cols columns.  */
+const float *fp8q_weights_row_scales(const struct fp8q_weights *weights, uint64_t row);
 /* Columns from @col on that share its scale, itself counted.  */
 uint64_t fp8q_weights_run(const struct fp8q_weights *weights, uint64_t col);
 

@@ -435,13 +435,15 @@ FP8Q_INSTANCES(F32, f32)
 
 /* ---- noise ------------------------------------------------------------------------------------- */
 
-INLINE void add_lanes(double lanes[16], const __m256 sums[2])
+INLINE void add_lanes(double lanes[16], const __m256 sums[2], double square)
 {
+    const __m256d factor = _mm256_set1_pd(square);
     for (int j = 0; j < 4; j++) {
         __m128 four =
             j % 2 ? _mm256_extractf128_ps(sums[j / 2], 1) : _mm256_castps256_ps128(sums[j / 2]);
         double *at = lanes + 4 * j;
-        _mm256_storeu_pd(at, _mm256_add_pd(_mm256_loadu_pd(at), _mm256_cvtps_pd(four)));
+        _mm256_storeu_pd(
+            at, _mm256_add_pd(_mm256_loadu_pd(at), _mm256_mul_pd(_mm256_cvtps_pd(four), factor)));
     }
 }
 
@@ -466,8 +468,8 @@ INLINE void noise_run(enum fp8q_float from, const void *src, const uint8_t *code
             d2[j] = _mm256_add_ps(d2[j], _mm256_mul_ps(d, d));
         }
     }
-    add_lanes(sums->w2, w2);
-    add_lanes(sums->d2, d2);
+    add_lanes(sums->w2, w2, u->square);
+    add_lanes(sums->d2, d2, u->square);
 }
 FP8Q_ENCODE_ROWS(f16, 2)
 FP8Q_ENCODE_ROWS(f32, 4)

@@ -164,12 +164,15 @@ static size_t scan_codes(const uint8_t *src, size_t n, unsigned *max_out)
         max = _mm512_max_epu8(max, codes);
         nans += (size_t)__builtin_popcountll(_mm512_cmpeq_epi8_mask(codes, nan));
     }
-    unsigned rest = 0;
-    nans += fp8q_kernel_scalar.scan_codes(src + i, n - i, &rest);
+    if (i < n) {
+        __m512i codes = _mm512_maskz_loadu_epi8(UINT64_MAX >> (64 - (n - i)), src + i);
+        codes = _mm512_and_si512(codes, nan);
+        max = _mm512_max_epu8(max, codes);
+        nans += (size_t)__builtin_popcountll(_mm512_cmpeq_epi8_mask(codes, nan));
+    }
     max = _mm512_max_epu8(max, _mm512_srli_epi32(max, 16));
     max = _mm512_max_epu8(max, _mm512_srli_epi32(max, 8));
-    unsigned vector_max = _mm512_reduce_max_epu32(_mm512_and_si512(max, _mm512_set1_epi32(0xFF)));
-    *max_out = vector_max > rest ? vector_max : rest;
+    *max_out = _mm512_reduce_max_epu32(_mm512_and_si512(max, _mm512_set1_epi32(0xFF)));
     return nans;
 }
 
@@ -247,10 +250,11 @@ static void encode_rows_bf16(uint8_t *dst, const void *src, size_t n_rows, size_
     fp8q_kernel_avx2.encode_rows[FP8Q_FLOAT_BF16](dst, src, n_rows, n, step, scale);
 }
 
-INLINE void add_lanes(double lanes[16], __m512 sums)
+INLINE void add_lanes(double lanes[16], __m512 sums, double square)
 {
-    __m256 upper = _mm512_extractf32x8_ps(sums, 1);
-    __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(sums)), high = _mm512_cvtps_pd(upper);
+    const __m512d factor = _mm512_set1_pd(square);
+    __m512d low = _mm512_mul_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(sums)), factor);
+    __m512d high = _mm512_mul_pd(_mm512_cvtps_pd(_mm512_extractf32x8_ps(sums, 1)), factor);
     _mm512_storeu_pd(lanes, _mm512_add_pd(_mm512_loadu_pd(lanes), low));
     _mm512_storeu_pd(lanes + 8, _mm512_add_pd(_mm512_loadu_pd(lanes + 8), high));
 }
@@ -272,8 +276,8 @@ INLINE void noise_run(enum fp8q_float from, const void *src, const uint8_t *code
         w2 = _mm512_add_ps(w2, _mm512_mul_ps(w, w));
         d2 = _mm512_add_ps(d2, _mm512_mul_ps(d, d));
     }
-    add_lanes(sums->w2, w2);
-    add_lanes(sums->d2, d2);
+    add_lanes(sums->w2, w2, u->square);
+    add_lanes(sums->d2, d2, u->square);
 }
 
 /* The compiler's own test asks the operating system too.  */

@@ -86,6 +86,11 @@ struct fp8q_kernel {
     void (*add_noise_rows[FP8Q_N_FLOATS])(const void *src, const uint8_t *codes, size_t n_rows,
                                           size_t n, size_t step, float scale,
                                           struct fp8q_noise *noise);
+
+    /* The same of one row of MXFP8: each FP8Q_GROUP elements with the next of @scales.  */
+    void (*add_noise_groups[FP8Q_N_FLOATS])(const void *src, const uint8_t *codes,
+                                            const float *scales, size_t n,
+                                            struct fp8q_noise *noise);
 };
 
 /* Every variant that was built, best first, scalar last, then NULL.  */

@@ -155,12 +155,19 @@ static inline void noise_run_plain(const struct fp8q_kernel *k, enum fp8q_float 
         d2[i % 16] += d * d;
     }
     for (size_t l = 0; l < 16; l++) {
-        sums->w2[l] += (double)w2[l];
-        sums->d2[l] += (double)d2[l];
+        sums->w2[l] += (double)w2[l] * u->square;
+        sums->d2[l] += (double)d2[l] * u->square;
     }
 }
 
-/* add_noise_rows() of one format around noise_run(), which a variant writes once.  */
+static inline void noise_end(const struct fp8q_error_sums *sums, struct fp8q_noise *noise)
+{
+    noise->w2 += fp8q_error_total(sums->w2);
+    noise->d2 += fp8q_error_total(sums->d2);
+}
+
+/* add_noise_rows() and add_noise_groups() of one format around noise_run(), which a variant writes
+ * once.  */
 #define FP8Q_ADD_NOISE(FORMAT, format, size)                                                       \
     FP8Q_NOINLINE static void noise_rows_##format##_here(                                          \
         const char *src, const uint8_t *codes, size_t n_rows, size_t n, size_t step,               \
@@ -180,8 +187,26 @@ static inline void noise_run_plain(const struct fp8q_kernel *k, enum fp8q_float 
         const struct noise_unit u = noise_unit(scale);                                             \
         struct fp8q_error_sums sums = {{0}, {0}};                                                  \
         noise_rows_##format##_here(src, codes, n_rows, n, step, &u, &sums);                        \
-        noise->w2 += fp8q_error_total(sums.w2) * u.square;                                         \
-        noise->d2 += fp8q_error_total(sums.d2) * u.square;                                         \
+        noise_end(&sums, noise);                                                                   \
+        fp8q_float_env_leave(mode);                                                                \
+    }                                                                                              \
+    FP8Q_NOINLINE static void noise_groups_##format##_here(const char *src, const uint8_t *codes,  \
+                                                           const float *scales, size_t n,          \
+                                                           struct fp8q_error_sums *sums)           \
+    {                                                                                              \
+        for (size_t i = 0, m; i < n; i += m) {                                                     \
+            const struct noise_unit u = noise_unit(*scales++);                                     \
+            m = n - i < FP8Q_GROUP ? n - i : FP8Q_GROUP;                                           \
+            noise_run(FP8Q_FLOAT_##FORMAT, src + i * (size), codes + i, m, &u, sums);              \
+        }                                                                                          \
+    }                                                                                              \
+    static void add_noise_groups_##format(const void *src, const uint8_t *codes,                   \
+                                          const float *scales, size_t n, struct fp8q_noise *noise) \
+    {                                                                                              \
+        uint64_t mode = fp8q_float_env_enter();                                                    \
+        struct fp8q_error_sums sums = {{0}, {0}};                                                  \
+        noise_groups_##format##_here(src, codes, scales, n, &sums);                                \
+        noise_end(&sums, noise);                                                                   \
         fp8q_float_env_leave(mode);                                                                \
     }
 #define FP8Q_NOISE_INSTANCES                                                                       \
@@ -269,6 +294,7 @@ static inline void noise_run_plain(const struct fp8q_kernel *k, enum fp8q_float 
         .scan_codes = scan_codes,                                                                  \
         .check = {check_bf16, check_f16, check_f32},                                               \
         .add_noise_rows = {add_noise_rows_bf16, add_noise_rows_f16, add_noise_rows_f32},           \
+        .add_noise_groups = {add_noise_groups_bf16, add_noise_groups_f16, add_noise_groups_f32},   \
     };
 
 #endif

@@ -205,12 +205,11 @@ static void raise_amax(const struct fp8q_compare_job *job, struct panel *v, cons
         v->amax[i] = of_chunk[i] > v->amax[i] ? of_chunk[i] : v->amax[i];
 }
 
-/* What a chunk has in one call: a block at a time, each with the scale as stored.  Scales of
- * rows and of groups change with every row: no two rows share a call.  */
+/* What a chunk has in one call: a block at a time, each with the scale as stored.  Scales per row
+ * change with every row: no two of them share a call.  */
 static uint32_t rows_at_once(const struct fp8q_compare_job *job, const struct rows *rows)
 {
-    enum fp8q_scaling scaling = job->worker->output.scaling;
-    return scaling == FP8Q_SCALING_ROW || scaling == FP8Q_SCALING_GROUP ? 1 : rows->n;
+    return job->worker->output.scaling == FP8Q_SCALING_ROW ? 1 : rows->n;
 }
 
 /* All FP8 values of a chunk again.  */
@@ -229,6 +228,27 @@ static void derive_values(const struct fp8q_compare_job *job, const struct panel
                                     (size_t)n, (size_t)v->n_cols,
                                     fp8q_weights_scale(output, rows->row + r, v->col + col));
         }
+    }
+}
+
+/* The stored scales of MXFP8 of a row, from the first group of the panel on.  */
+static const float *group_scales(const struct fp8q_compare_job *job, const struct panel *v,
+                                 uint64_t row)
+{
+    return fp8q_weights_row_scales(&job->worker->output, row) + v->col / FP8Q_GROUP;
+}
+
+/* The noise of MXFP8, whose scales change within a row.  */
+static void add_noise_of_groups(const struct fp8q_compare_job *job, struct panel *v,
+                                const struct rows *rows)
+{
+    const struct fp8q_kernel *k = job->all->options->kernel;
+
+    for (uint32_t r = 0; r < rows->n; r++) {
+        size_t at = (size_t)(r * v->n_cols);
+        k->add_noise_groups[v->from](rows->values + at * v->value_size, rows->codes + at,
+                                     group_scales(job, v, rows->row + r), (size_t)v->n_cols,
+                                     &v->noise);
     }
 }
 
@@ -255,7 +275,6 @@ static void add_noise(const struct fp8q_compare_job *job, struct panel *v, const
 static bool derive_groups(const struct fp8q_compare_job *job, const struct panel *v,
                           const struct rows *rows)
 {
-    const struct fp8q_weights *output = &job->worker->output;
     const struct fp8q_kernel *k = job->all->options->kernel;
     size_t n = (size_t)fp8q_ceil_div(v->n_cols, FP8Q_GROUP);
     uint8_t exponents[MOST_GROUPS];
@@ -267,9 +286,9 @@ static bool derive_groups(const struct fp8q_compare_job *job, const struct panel
         float amax;
         if (!fp8q_amax_value(v->from, bits, &amax))
             return false;
+        const float *stored = group_scales(job, v, rows->row + r);
         for (size_t i = 0; i < n; i++)
-            if (fp8q_e8m0_value(exponents[i]) !=
-                fp8q_weights_scale(output, rows->row + r, v->col + i * FP8Q_GROUP))
+            if (fp8q_e8m0_value(exponents[i]) != stored[i])
                 return false;
     }
     return true;
@@ -286,7 +305,10 @@ static bool is_derived(const struct fp8q_compare_job *job, struct panel *v, cons
     if (memcmp(v->again, rows->codes, (size_t)(rows->n * v->n_cols)) != 0)
         return false;
 
-    add_noise(job, v, rows);
+    if (job->piece->scheme == FP8Q_SCHEME_GROUP)
+        add_noise_of_groups(job, v, rows);
+    else
+        add_noise(job, v, rows);
     return true;
 }
 

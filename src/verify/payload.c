@@ -147,28 +147,35 @@ static int open_scales(struct fp8q_payload *p, struct worker *w, const struct it
     return FP8Q_OK;
 }
 
-/* Judges the groups of some rows from @row on.  */
-static int check_groups(struct fp8q_payload *p, struct worker *w, const struct item *item,
-                        uint64_t row, const uint8_t *codes, size_t n, struct fp8q_error *err)
+static void check_row_groups(struct fp8q_payload *p, const struct worker *w,
+                             const struct item *item, uint64_t row, const uint8_t *codes)
 {
-    FP8Q_TRY(open_scales(p, w, item, err));
+    const float *scales = fp8q_weights_row_scales(&w->weights, row);
 
-    for (size_t at = 0, len; at < n; at += len) {
-        uint64_t r = row + at / item->n_cols, col = at % item->n_cols;
-        len = (size_t)fp8q_min_u64(item->n_cols - col, FP8Q_GROUP);
-        float scale = fp8q_weights_scale(&w->weights, r, col);
+    for (uint64_t col = 0; col < item->n_cols; col += FP8Q_GROUP, scales++) {
+        size_t n = (size_t)fp8q_min_u64(item->n_cols - col, FP8Q_GROUP);
         unsigned max;
-        (void)p->options->kernel->scan_codes(codes + at, len, &max);
+        (void)p->options->kernel->scan_codes(codes + col, n, &max);
         /* NaN was found already.  */
-        if (max == 0x7F || max_fits(true, max, scale))
+        if (max == 0x7F || max_fits(true, max, *scales))
             continue;
 
         pthread_mutex_lock(&p->lock);
         fp8q_findings_add(&p->block_max, w->task, item->tensor->name,
                           "group at [%llu, %llu] with scale %g: largest FP8 value 0x%02X",
-                          (unsigned long long)r, (unsigned long long)col, (double)scale, max);
+                          (unsigned long long)row, (unsigned long long)col, (double)*scales, max);
         pthread_mutex_unlock(&p->lock);
     }
+}
+
+/* Judges the groups of whole rows from @row on.  */
+static int check_groups(struct fp8q_payload *p, struct worker *w, const struct item *item,
+                        uint64_t row, const uint8_t *codes, size_t n, struct fp8q_error *err)
+{
+    FP8Q_TRY(open_scales(p, w, item, err));
+
+    for (size_t at = 0; at < n; at += (size_t)item->n_cols)
+        check_row_groups(p, w, item, row++, codes + at);
     return FP8Q_OK;
 }
 

@@ -9,6 +9,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "kernel/e8m0.h"
 #include "kernel/kernel.h"
 
 #define MAX_N 300
@@ -461,6 +462,46 @@ static void test_add_noise(void **state)
                 }
             }
         }
+}
+
+/* Rows that lie apart are one after the other, and groups are rows of 32, but for the order of sums. */
+static void test_noise_of_rows_and_groups(void **state)
+{
+    (void)state;
+    enum { ROWS = 5, N = 200, STEP = 230 };
+    static float values[ROWS * STEP];
+    static uint8_t codes[ROWS * STEP], exponents[ROWS][8];
+    uint64_t seed = test_seed();
+    for (size_t i = 0; i < ROWS * STEP; i++)
+        values[i] = ldexpf((float)(int64_t)(random_u64(&seed) >> 40) - 0x1p23f, -30);
+
+    FOR_EACH_KERNEL(k)
+    {
+        struct fp8q_noise rows = {0, 0}, one = {0, 0}, groups = {0, 0}, group = {0, 0};
+        k->encode_rows[FP8Q_FLOAT_F32](codes, values, ROWS, N, STEP, 0x1p-14f);
+        k->add_noise_rows[FP8Q_FLOAT_F32](values, codes, ROWS, N, STEP, 0x1p-14f, &rows);
+        for (size_t r = 0; r < ROWS; r++)
+            k->add_noise_rows[FP8Q_FLOAT_F32](values + r * STEP, codes + r * STEP, 1, N, N,
+                                              0x1p-14f, &one);
+        assert_true(rows.d2 > 0 && fabs(rows.w2 - one.w2) <= 1e-12 * one.w2);
+        assert_true(fabs(rows.d2 - one.d2) <= 1e-12 * one.d2);
+
+        for (size_t r = 0; r < ROWS; r++) {
+            float of_groups[8];
+            uint8_t *row = codes + r * STEP;
+            const float *of = values + r * STEP;
+            k->encode_groups[FP8Q_FLOAT_F32](row, exponents[r], of, N);
+            for (size_t g = 0; g < 7; g++) {
+                size_t n = g < 6 ? 32 : N - 6 * 32;
+                of_groups[g] = fp8q_e8m0_value(exponents[r][g]);
+                k->add_noise_rows[FP8Q_FLOAT_F32](of + g * 32, row + g * 32, 1, n, n, of_groups[g],
+                                                  &group);
+            }
+            k->add_noise_groups[FP8Q_FLOAT_F32](of, row, of_groups, N, &groups);
+        }
+        assert_true(groups.d2 > 0 && fabs(groups.w2 - group.w2) <= 1e-12 * group.w2);
+        assert_true(fabs(groups.d2 - group.d2) <= 1e-12 * group.d2);
+    }
 }
 
 /* Zeros keep their sign, and so does what rounds to zero.  */
@@ -927,6 +968,7 @@ int main(void)
         cmocka_unit_test(test_encode_groups),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_add_noise),
+        cmocka_unit_test(test_noise_of_rows_and_groups),
         cmocka_unit_test(test_signed_zeros),
         cmocka_unit_test(test_decode_all_codes),
         cmocka_unit_test(test_amax_finds_nonfinite),
