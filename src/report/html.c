@@ -212,11 +212,17 @@ static void write_proof(const struct fp8q_facts *f, struct fp8q_text *t)
     fp8q_section_close(t);
 }
 
-/* Lines for a shell, escaped for the page as a whole; @lines is released.  */
+/* Lines for a shell, each escaped for the page, whose escapes know no line end; releases @lines.  */
 static void write_shell(struct fp8q_text *lines, struct fp8q_text *t)
 {
+    char *rest = NULL;
+
     fp8q_text_puts(t, "<pre tabindex=\"0\"><code>");
-    fp8q_put_html(t, lines->data ? lines->data : "");
+    for (char *line = lines->data ? strtok_r(lines->data, "\n", &rest) : NULL; line;
+         line = strtok_r(NULL, "\n", &rest)) {
+        fp8q_put_html(t, line);
+        fp8q_text_puts(t, "\n");
+    }
     fp8q_text_puts(t, "</code></pre>\n");
 
     t->failed = t->failed || lines->failed;

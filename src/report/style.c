@@ -13,7 +13,7 @@ const char *const fp8q_page_style[] = {
     ":root{--bg:#fff;--box:#f6f7f9;--ink:#1b1f27;--dim:#566072;--line:#d9dde4;--accent:#1f5fbf;--soft:#b8c7de;"
     "--good:#12703a;--goodbg:#e2f4e8;--warn:#7d5300;--warnbg:#fdf1d3;--bad:#b3261e;--badbg:#fde7e5;"
     "--c0:#1f5fbf;--c1:#c2500c;--c2:#12803f;--c3:#a3259b;--c4:#8a6d00;--c5:#0d7c86;--c6:#c5254f;--c7:#6a7280}\n"
-    "@media(prefers-color-scheme:dark){:root{--bg:#14171c;--box:#1d2128;--ink:#e7eaf0;--dim:#a3adbd;--line:#343b46;"
+    "@media screen and (prefers-color-scheme:dark){:root{--bg:#14171c;--box:#1d2128;--ink:#e7eaf0;--dim:#a3adbd;--line:#343b46;"
     "--accent:#7fb0ff;--soft:#3d4f6d;--good:#7bd69b;--goodbg:#16301f;--warn:#f0c265;--warnbg:#33280f;--bad:#ff9d94;"
     "--badbg:#3a1b19;--c0:#7fb0ff;--c1:#ff9f62;--c2:#6fd08f;--c3:#e695e0;--c4:#e0c25a;--c5:#5fcfd9;--c6:#ff8fa8;"
     "--c7:#a3adbd}}\n",
@@ -105,6 +105,9 @@ const char *const fp8q_page_style[] = {
 
     "@media print{nav,.skip,.button,input,details{display:none}body{font-size:10.5pt}section{padding:14pt 0 0}"
     ".plot,.cards>div,tr{break-inside:avoid}h2,h3,caption{break-after:avoid}.scroll{overflow:visible}"
+    "pre{white-space:pre-wrap;overflow-wrap:anywhere}table{font-size:8pt}th,td{padding:3pt 5pt}"
+    "tbody th,td,td code,th code,.w{min-width:0}.n{white-space:normal}th,td{overflow-wrap:anywhere}thead{display:table-row-group}thead th,.mark{font-size:1em}.pair>.scroll{max-height:none}p{max-width:none}"
+    ".plots,.pair{grid-template-columns:1fr 1fr}.scroll{break-before:avoid}"
     "th button::after{content:none}.verdict,.mark,.bar,.part,svg,.ramp,.cards>div{-webkit-print-color-adjust:exact;"
     "print-color-adjust:exact}}\n",
     NULL};

@@ -354,6 +354,26 @@ def test_controls(page, path, top):
     check(json.loads(saved.read_text()) == figures_of(path), "the file is not what the page holds")
 
 
+def test_print(page, path):
+    """On paper: nothing cut at the right edge, dark colours nowhere, and each command on its line."""
+    page.set_viewport_size({"width": 720, "height": 1000})
+    page.emulate_media(media="print", color_scheme="dark")
+    page.goto(path.as_uri())
+    cut = page.evaluate("""() => [...document.querySelectorAll("pre, .scroll, .plot, body")]
+        .filter(e => e.getClientRects().length && e.scrollWidth > e.clientWidth + 1).map(e => e.textContent.slice(0, 80))""")
+    check(not cut, f"{path.name}: cut on paper: {cut}")
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    check(ground == "rgb(255, 255, 255)", f"{path.name}: printed on {ground}")
+
+
+def test_commands(path):
+    """Lines that can be pasted into a shell."""
+    for heading in ("Reproduce", "Serve"):
+        block = re.search(f"<h3>{heading}</h3>.*?<pre[^>]*><code>(.*?)</code>", path.read_text(), re.S)[1]
+        lines = block.strip().split("\n")
+        check(len(lines) > 1 and "\ufffd" not in block, f"{path.name}: {heading}: {block!r}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("fp8q")
@@ -386,7 +406,12 @@ def main():
             page.close()
             page = browser.new_page()
             test_controls(page, pages[0], top)
+            test_commands(pages[0])
             page.close()
+            for path in pages:
+                page = browser.new_page()
+                test_print(page, path)
+                page.close()
             if args.keep:
                 page = browser.new_page()
                 page.goto(pages[3].as_uri())
