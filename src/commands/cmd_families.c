@@ -2,6 +2,9 @@
  *
  * cmd_families.c - fp8q families
  */
+#include <stdio.h>
+#include <string.h>
+
 #include "cli/options.h"
 #include "commands/commands.h"
 
@@ -30,20 +33,63 @@ static void print_row(struct cli *cli, const struct fp8q_architecture_info *a)
     print_line(cli, "note", a->note);
 }
 
+/* ---- for machines ---------------------------------------------------------------------------- */
+
+/* The words of @text, which spaces separate, as an array.  */
+static void write_words(struct fp8q_jsonw *w, const char *key, const char *text)
+{
+    char word[256];
+
+    fp8q_jsonw_open(w, key, '[');
+    for (size_t len; text && *(text += strspn(text, " ")); text += len) {
+        len = strcspn(text, " ");
+        snprintf(word, sizeof(word), "%.*s", (int)len, text);
+        fp8q_jsonw_string(w, NULL, word);
+    }
+    fp8q_jsonw_close(w, ']');
+}
+
+/* "a.(b c) d" as [["a.b", "a.c"], ["d"]]: what stands in one array is one matrix for engines.  */
+static void write_linears(struct fp8q_jsonw *w, const char *text)
+{
+    char name[256];
+
+    fp8q_jsonw_open(w, "linears", '[');
+    while (*(text += strspn(text, " "))) {
+        size_t head = strcspn(text, " (");
+        const char *member = text + head;
+        bool is_group = *member == '(';
+        fp8q_jsonw_open(w, NULL, '[');
+
+        /* Alone, the head is the name; before a group, its members have it in common.  */
+        do {
+            member += is_group;
+            size_t len = is_group ? strcspn(member, " )") : 0;
+            snprintf(name, sizeof(name), "%.*s%.*s", (int)head, text, (int)len, member);
+            fp8q_jsonw_string(w, NULL, name);
+            member += len;
+        } while (is_group && *member == ' ');
+
+        fp8q_jsonw_close(w, ']');
+        text = member + (is_group && *member == ')');
+    }
+    fp8q_jsonw_close(w, ']');
+}
+
 static void write_row(struct fp8q_jsonw *w, const struct fp8q_architecture_info *a)
 {
     fp8q_jsonw_open(w, NULL, '{');
     fp8q_jsonw_string(w, "name", a->name);
-    fp8q_jsonw_string(w, "model_types", a->model_types);
-    fp8q_jsonw_string(w, "decoders", a->decoders);
+    write_words(w, "model_types", a->model_types);
+    write_words(w, "decoders", a->decoders);
     /* The linears of a wrapper are those of the decoder in it; its own parts stand around that.  */
     if (a->is_wrapper) {
         fp8q_jsonw_string(w, "language", a->language);
-        fp8q_jsonw_string(w, "vision", a->vision);
-        fp8q_jsonw_string(w, "projector", a->projector);
-        fp8q_jsonw_string(w, "action", a->action);
+        write_words(w, "vision", a->vision);
+        write_words(w, "projector", a->projector);
+        write_words(w, "action", a->action);
     } else {
-        fp8q_jsonw_string(w, "linears", a->linears);
+        write_linears(w, a->linears);
         fp8q_jsonw_string(w, "experts", a->experts);
     }
 

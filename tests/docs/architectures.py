@@ -21,30 +21,25 @@ def code(text):
     return f"`{text}`" if text else ""
 
 
-def entries(linears):
-    """The entries of a list whose parentheses may hold blanks."""
-    found, depth = [""], 0
-    for c in linears.strip():
-        depth += (c == "(") - (c == ")")
-        if c == " " and depth == 0:
-            found.append("")
-        else:
-            found[-1] += c
-    return found
+def group(modules):
+    """["a.b", "a.c"] as a.(b c): the modules of a fused group have all but their last component in common."""
+    head, last = zip(*(m.rpartition(".")[::2] for m in modules))
+    dot = "." if head[0] else ""
+    return head[0] + dot + (last[0] if len(last) == 1 else f"({' '.join(last)})")
 
 
 def language(row):
-    linears = " ".join(code(e) for e in entries(row["linears"]))
-    roots = f"<br>also under {' '.join(code(r) for r in row['decoders'].split())}" if row["decoders"] else ""
+    linears = " ".join(code(group(modules)) for modules in row["linears"])
+    roots = f"<br>also under {' '.join(map(code, row['decoders']))}" if row["decoders"] else ""
     note = f"<br>{cell(row['note'])}" if row["note"] else ""
-    return f"| **{cell(row['name'])}**{note} | {cell(row['model_types']) or 'any other'}{roots} | {linears} | {row['experts']} |\n"
+    return f"| **{cell(row['name'])}**{note} | {cell(' '.join(row['model_types'])) or 'any other'}{roots} | {linears} | {row['experts']} |\n"
 
 
 def wrapper(row):
-    kept = " ".join(code(root) for part in ("vision", "projector", "action") for root in (row[part] or "").split())
-    roots = " ".join(code(r) for r in (row["decoders"] or "").split()) or "roots of usual names"
+    kept = " ".join(code(root) for part in ("vision", "projector", "action") for root in row[part])
+    roots = " ".join(map(code, row["decoders"])) or "roots of usual names"
     note = f"<br>{cell(row['note'])}" if row["note"] else ""
-    return f"| **{cell(row['name'])}**{note} | {cell(row['model_types']) or 'any other'} | {roots} | {kept} |\n"
+    return f"| **{cell(row['name'])}**{note} | {cell(' '.join(row['model_types'])) or 'any other'} | {roots} | {kept} |\n"
 
 
 def tables(fp8q):
