@@ -10,7 +10,8 @@
  * The kernel lets one writer at a time into a file.  So a worker writes only while the file is
  * free, and else goes on with the next stripe, until its memory is full or MAX_PENDING stripes
  * wait.  Bytes go to planned offsets and checksums are joined by row, so nothing that is written
- * depends on who did what.  shards.c has the files.
+ * depends on who did what.  Several shards are at work at a time, their stripes mixed.
+ * shards.c has the files.
  */
 #include "convert/stream.h"
 
@@ -359,18 +360,14 @@ static int measure(struct stream *s, struct fp8q_error *err)
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-/* Counts what is to be done, by stripe and by file.  */
-static void list_stripes(struct stream *s)
+/* Counts what is to be done, by file.  */
+static void expect_pieces(struct stream *s)
 {
     for (size_t i = 0; i < s->plan->n_pieces; i++) {
         const struct fp8q_piece *p = &s->plan->pieces[i];
         uint32_t out = output_shard(s, p);
-
         if (s->options->skip[out])
             continue;
-
-        for (uint64_t k = 0; k < p->n_stripes; k++)
-            s->stripes[s->n_stripes++] = p->first_stripe + k;
 
         fp8q_files_expect(&s->sources, source_shard(s, p), p->n_stripes);
 
@@ -378,6 +375,69 @@ static void list_stripes(struct stream *s)
         if (p->n_stripes)
             s->total_bytes += p->n_stripes * fp8q_plan_stripe_bytes(s->plan, p);
     }
+}
+
+/* A shard at work; there are several at a time, since a file takes one writer.  */
+struct lane {
+    size_t piece, end; /* pieces that are left of it */
+    uint64_t stripe;   /* of the piece */
+    uint64_t bytes;    /* listed so far, of all its shards */
+};
+
+/* Moves on to the next stripe, which may be in the next shard; false if none is left.  */
+static bool lane_next(const struct stream *s, struct lane *lane, size_t *next_shard)
+{
+    const struct fp8q_plan *plan = s->plan;
+    for (;;) {
+        if (lane->piece < lane->end && lane->stripe < plan->pieces[lane->piece].n_stripes)
+            return true;
+        lane->stripe = 0;
+        if (lane->piece < lane->end && ++lane->piece < lane->end)
+            continue;
+
+        while (*next_shard < plan->n_shards && s->options->skip[*next_shard])
+            ++*next_shard;
+        if (*next_shard == plan->n_shards)
+            return false;
+        const struct fp8q_out_shard *shard = &plan->shards[(*next_shard)++];
+        lane->piece = shard->first_piece;
+        lane->end = shard->first_piece + shard->n_pieces;
+    }
+}
+
+/* Each stripe comes from the lane that has had the fewest bytes: shards are begun in order, and those
+ * at work advance together.  */
+static void list_stripes(struct stream *s, struct lane *lanes, unsigned n)
+{
+    for (size_t next_shard = 0;;) {
+        struct lane *least = NULL;
+        for (unsigned i = 0; i < n; i++)
+            if (!least || lanes[i].bytes < least->bytes)
+                least = &lanes[i];
+        if (!least)
+            return;
+
+        if (!lane_next(s, least, &next_shard)) {
+            *least = lanes[--n];
+            continue;
+        }
+        const struct fp8q_piece *p = &s->plan->pieces[least->piece];
+        s->stripes[s->n_stripes++] = p->first_stripe + least->stripe++;
+        least->bytes += fp8q_plan_stripe_bytes(s->plan, p);
+    }
+}
+
+static int list_all(struct stream *s, struct fp8q_error *err)
+{
+    unsigned n = s->n_workers < s->plan->shards_at_once ? s->n_workers : s->plan->shards_at_once;
+    struct lane *lanes = fp8q_array(n, sizeof(*lanes));
+    if (!lanes)
+        return fp8q_fail_nomem(err);
+
+    expect_pieces(s);
+    list_stripes(s, lanes, n);
+    free(lanes);
+    return FP8Q_OK;
 }
 
 /* Each worker can hold a source and an output open, and some more are open anyway.  */
@@ -462,7 +522,7 @@ static int run(struct stream *s, struct fp8q_error *err)
     const struct fp8q_watch *watch = s->options->watch;
     FP8Q_TRY(open_stream(s, err));
     FP8Q_TRY(measure(s, err));
-    list_stripes(s);
+    FP8Q_TRY(list_all(s, err));
     FP8Q_TRY(fp8q_shards_write_empty(&s->outputs, err));
     FP8Q_TRY(fp8q_pool_run(watch, s->n_workers, s->n_stripes, run_stripe, s, err));
 

@@ -68,17 +68,37 @@ static uint64_t widest_stripe(const struct fp8q_plan *plan)
     return widest;
 }
 
+/* The scales of a shard stay in memory until it is complete.  */
+static uint64_t largest_scales(const struct fp8q_plan *plan)
+{
+    uint64_t scales = 0;
+    for (size_t i = 0; i < plan->n_shards; i++)
+        scales = fp8q_max_u64(scales, plan->shards[i].scale_bytes);
+    return scales;
+}
+
 /* What a conversion holds whatever its threads: tables and texts are there already, and the scales
  * of two shards can be in flight.  */
 static uint64_t fixed_memory(const struct fp8q_plan *plan)
 {
     enum { PER_TENSOR = 512 };
-    uint64_t scales = 0, n_tensors = plan->n_tensors + plan->ckpt->n_tensors;
-    for (size_t i = 0; i < plan->n_shards; i++)
-        scales = fp8q_max_u64(scales, plan->shards[i].scale_bytes);
+    uint64_t n_tensors = plan->n_tensors + plan->ckpt->n_tensors;
 
     /* 8 MiB for the program itself, and 8 bytes for what each stripe leaves to be joined.  */
-    return ((uint64_t)8 << 20) + 2 * scales + n_tensors * PER_TENSOR + plan->n_stripes * 8;
+    return ((uint64_t)8 << 20) + 2 * largest_scales(plan) + n_tensors * PER_TENSOR +
+           plan->n_stripes * 8;
+}
+
+/* Shards that are written at the same time: one a thread, unless their scales (MXFP8 has many) would
+ * take more than a quarter of the memory that is left for the work.  */
+static unsigned shards_at_once(const struct fp8q_plan *plan, unsigned threads, uint64_t left)
+{
+    uint64_t scales = largest_scales(plan), most = 0;
+    for (size_t i = 0; i < plan->n_shards; i++)
+        most += plan->shards[i].n_pieces > 0;
+
+    most = fp8q_max_u64(fp8q_min_u64(most, threads), 1);
+    return (unsigned)(scales ? fp8q_min_u64(most, 1 + left / 4 / scales) : most);
 }
 
 int fp8q_plan_memory(struct fp8q_plan *plan, struct fp8q_error *err)
@@ -95,6 +115,9 @@ int fp8q_plan_memory(struct fp8q_plan *plan, struct fp8q_error *err)
      * the work as any other.  */
     if (!limit)
         limit = fp8q_max_u64(FP8Q_DEFAULT_MEMORY, fixed + FP8Q_DEFAULT_MEMORY / 2);
+
+    plan->shards_at_once = shards_at_once(plan, threads, limit - fixed);
+    fixed += (plan->shards_at_once - 1) * largest_scales(plan);
 
     /* Fewer threads rather than a refusal: a worker needs room for the least stripe.  */
     while (threads > 1 && (limit - fixed) / threads < FP8Q_COPY_BYTES + SMALLEST_STRIPE)

@@ -127,6 +127,7 @@ struct fp8q_plan {
     uint64_t stripe_bytes;               /* working memory of one worker */
     uint64_t peak_memory;                /* estimate, bytes */
     unsigned threads;                    /* what the memory allows */
+    unsigned shards_at_once;             /* at work, at most */
     unsigned largest_tp;
     const char *tp_limit; /* tensor that stops a larger one, or NULL */
 
