@@ -415,7 +415,9 @@ int fp8q_conversion_lock(struct fp8q_conversion *conversion, const char **text_o
                          struct fp8q_error *err);
 /* Has fp8q_conversion_run() write the lock to @path (borrowed; NULL: nowhere) just before the output
  * gets its name, so that no output stands there without it.  What stood at @path comes back if the
- * run fails, and with the next run for that destination if it is killed.  */
+ * run fails, and with the next run for that destination if it is killed.  Parts only note it:
+ * fp8q_conversion_finish() writes it; if fp8q_conversion_check_lock() passed before, that is asked
+ * again there.  */
 int fp8q_conversion_write_lock(struct fp8q_conversion *conversion, const char *path,
                                struct fp8q_error *err);
 /* Whether the lock file @path allows just this conversion: FP8Q_E_POLICY "lock-widened" (it would

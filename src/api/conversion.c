@@ -99,23 +99,33 @@ int fp8q_conversion_open(const struct fp8q_request *request, const struct fp8q_r
     return give_or_close(open_request(*conversion_out, request, warnings, err), conversion_out);
 }
 
-/* The request that parts left beside @destination, and how many they are.  */
-static int read_parts(const char *destination, struct fp8q_request *request_out,
-                      unsigned *n_parts_out, struct fp8q_error *err)
+/* The request that parts left beside @destination, how many they are, and their lock, unless the
+ * caller has named one: then the states are compared.  */
+static int read_parts(struct fp8q_conversion *c, const char *destination,
+                      struct fp8q_request *request_out, unsigned *n_parts_out,
+                      struct fp8q_error *err)
 {
-    struct fp8q_json *state = NULL;
-    uint64_t n = 0;
-    int status = fp8q_convert_state(destination, &state, request_out, &n, err);
-    fp8q_json_free(state); /* the request owns its strings */
-    *n_parts_out = (unsigned)n;
-    return status;
+    struct fp8q_convert_parts parts;
+    FP8Q_TRY(fp8q_convert_state(destination, &parts, err));
+    *n_parts_out = (unsigned)parts.n_parts;
+
+    /* What is moved out is the handle's from here on.  */
+    *request_out = parts.request;
+    parts.request = (struct fp8q_request){.size = sizeof(parts.request)};
+    if (!c->lock_path) {
+        c->lock_path = c->lock_file = parts.lock_path;
+        c->lock_is_checked = parts.lock_is_checked;
+        parts.lock_path = NULL;
+    }
+    fp8q_convert_parts_reset(&parts);
+    return FP8Q_OK;
 }
 
 static int open_parts(struct fp8q_conversion *c, const char *destination,
                       struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     FP8Q_TRY(fp8q_require(destination, "destination", err));
-    FP8Q_TRY(read_parts(destination, &c->request, &c->n_parts, err));
+    FP8Q_TRY(read_parts(c, destination, &c->request, &c->n_parts, err));
     return open_sources(c, warnings, err);
 }
 
@@ -138,6 +148,7 @@ void fp8q_conversion_close(struct fp8q_conversion *c)
     fp8q_request_reset(&c->request);
     fp8q_manifest_reset(&c->origin);
     fp8q_text_reset(&c->lock);
+    free(c->lock_file);
     fp8q_lock_file_reset(&c->killed_lock);
     free(c->killed_copy);
     free(c->default_destination);
@@ -157,8 +168,19 @@ static struct fp8q_convert_options options_of(const struct fp8q_conversion *c,
                                          .watch = &c->manner.watch,
                                          .overwrite = c->manner.overwrite,
                                          .resume = c->manner.resume,
-                                         .lock_path = c->lock_path,
-                                         .lock_text = c->lock.data};
+                                         .lock_path = c->lock_file ? c->lock_file : c->lock_path,
+                                         .lock_text = c->lock.data,
+                                         .lock_is_checked = c->lock_is_checked};
+}
+
+/* A lock that will be taken back is none that this conversion has to agree with.  */
+static int look_for_killed_lock(struct fp8q_conversion *c, const char *destination,
+                                struct fp8q_error *err)
+{
+    fp8q_lock_file_reset(&c->killed_lock);
+    free(c->killed_copy);
+    return fp8q_convert_killed_lock(destination, c->ckpt->is_dir, &c->killed_lock, &c->killed_copy,
+                                    err);
 }
 
 int fp8q_conversion_check(struct fp8q_conversion *c, const char *destination, unsigned n_parts,
@@ -182,11 +204,7 @@ int fp8q_conversion_check(struct fp8q_conversion *c, const char *destination, un
     else
         FP8Q_TRY(fp8q_convert_check(c->plan, &options, err));
 
-    /* A lock that will be taken back is none that this conversion has to agree with.  */
-    fp8q_lock_file_reset(&c->killed_lock);
-    free(c->killed_copy);
-    return fp8q_convert_killed_lock(destination, c->ckpt->is_dir, &c->killed_lock, &c->killed_copy,
-                                    err);
+    return look_for_killed_lock(c, destination, err);
 }
 
 /* ---- run ------------------------------------------------------------------------------------- */
@@ -237,6 +255,7 @@ int fp8q_conversion_run_part(struct fp8q_conversion *c, const char *destination,
                          "part %u of %u: expected a part from 1 on, of at most %d", part, n_parts,
                          FP8Q_MOST_SHARES);
 
+    FP8Q_TRY(fp8q_conversion_place_lock(c, err));
     struct fp8q_convert_options options = options_of(c, destination);
     options.part = part;
     options.n_parts = n_parts;
@@ -247,18 +266,25 @@ int fp8q_conversion_finish(struct fp8q_conversion *c, const char *destination,
                            struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     struct fp8q_convert_result result;
+    unsigned n_parts = c->n_parts;
+    bool lock_is_there;
     FP8Q_TRY(fp8q_require(destination, "destination", err));
-    struct fp8q_convert_options options = options_of(c, destination);
 
     /* Zero in a conversion that was opened by its request: the number stands beside the
      * destination.  */
-    options.n_parts = c->n_parts;
-    if (!options.n_parts) {
+    if (!n_parts) {
         struct fp8q_request theirs = {0};
-        int status = read_parts(destination, &theirs, &options.n_parts, err);
+        int status = read_parts(c, destination, &theirs, &n_parts, err);
         fp8q_request_reset(&theirs); /* that it is the same is checked when the parts are opened */
         FP8Q_TRY(status);
     }
+
+    FP8Q_TRY(look_for_killed_lock(c, destination, err));
+    FP8Q_TRY(fp8q_conversion_recheck_lock(c, &lock_is_there, err));
+    struct fp8q_convert_options options = options_of(c, destination);
+    options.n_parts = n_parts;
+    if (lock_is_there)
+        options.lock_text = NULL;
     FP8Q_TRY(fp8q_convert_finish(c->plan, &options, &result, warnings, err));
 
     keep_result(c, &result);

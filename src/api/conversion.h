@@ -28,6 +28,8 @@ struct fp8q_conversion {
     char *default_destination;
     struct fp8q_text lock;
     const char *lock_path;             /* where a run writes it, or NULL; borrowed */
+    char *lock_file;                   /* with parts: the same from the root on */
+    bool lock_is_checked;              /* what stands there was held against the plan */
     struct fp8q_lock_file killed_lock; /* of a killed run for the destination at hand */
     char *killed_copy;                 /* what stood there before that */
     struct fp8q_manifest origin;       /* of a quantized source */
@@ -36,6 +38,13 @@ struct fp8q_conversion {
     struct fp8q_result result;
     bool has_result;
 };
+
+/* Before a part is run, and before parts are finished: where their lock will be written.  */
+int fp8q_conversion_place_lock(struct fp8q_conversion *conversion, struct fp8q_error *err);
+/* Before parts are finished: a lock that was checked then is checked again, since it is hours later.
+ * *@there_out: it is there, and need not be written.  */
+int fp8q_conversion_recheck_lock(struct fp8q_conversion *conversion, bool *there_out,
+                                 struct fp8q_error *err);
 
 /* Lays out what can be looked at, once the plan is made.  */
 int fp8q_conversion_describe(struct fp8q_conversion *conversion, struct fp8q_error *err);

@@ -8,6 +8,7 @@
 #include "api/conversion.h"
 #include "base/file.h"
 #include "base/output.h"
+#include "base/utf8.h"
 #include "format/json.h"
 #include "plan/lock.h"
 
@@ -28,8 +29,26 @@ int fp8q_conversion_write_lock(struct fp8q_conversion *c, const char *path, stru
 {
     const char *unused;
     FP8Q_TRY(fp8q_conversion_lock(c, &unused, err));
+    free(c->lock_file);
+    c->lock_file = NULL;
     c->lock_path = path;
     return FP8Q_OK;
+}
+
+/* Parts only say where it goes, and their finish may start in another directory.  */
+int fp8q_conversion_place_lock(struct fp8q_conversion *c, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    if (!c->lock_path || c->lock_file)
+        return FP8Q_OK;
+
+    FP8Q_TRY(fp8q_output_file(c->lock_path, &c->lock_file, err));
+    if (c->lock_file && fp8q_utf8_is_valid(c->lock_file))
+        return FP8Q_OK;
+    return fp8q_fail(err, FP8Q_E_ARG, "lock-no-file",
+                     "%s: parts need a lock that is a file with a name in UTF-8, since only their "
+                     "finish writes it",
+                     fp8q_show(&shown, c->lock_path));
 }
 
 /* ---- a lock on file -------------------------------------------------------------------------- */
@@ -169,11 +188,23 @@ int fp8q_conversion_check_lock(struct fp8q_conversion *c, const char *path, bool
     FP8Q_TRY(fp8q_require(path, "path", err));
     FP8Q_TRY(fp8q_conversion_lock(c, &unused, err));
     FP8Q_TRY(read_lock(c, path, &text, &len, err));
-    if (!text)
+
+    *there_out = text != NULL;
+    int status = text ? compare_texts(c, text, len, path, err) : FP8Q_OK;
+    free(text);
+    c->lock_is_checked = status == FP8Q_OK;
+    return status;
+}
+
+int fp8q_conversion_recheck_lock(struct fp8q_conversion *c, bool *there_out, struct fp8q_error *err)
+{
+    const char *unused;
+    *there_out = false;
+    if (!c->lock_path)
         return FP8Q_OK;
 
-    *there_out = true;
-    int status = compare_texts(c, text, len, path, err);
-    free(text);
-    return status;
+    FP8Q_TRY(fp8q_conversion_place_lock(c, err));
+    FP8Q_TRY(fp8q_conversion_lock(c, &unused, err));
+    return c->lock_is_checked ? fp8q_conversion_check_lock(c, c->lock_file, there_out, err)
+                              : FP8Q_OK;
 }

@@ -222,9 +222,11 @@ static int check_and_convert(struct cli *cli, struct settings *s, const struct f
     if (s->dry_run)
         return FP8Q_OK;
 
-    /* With the output, so that it is not there without its lock; a part makes no output.  */
-    if (s->write_lock && !complete && !s->n_parts)
-        FP8Q_TRY(fp8q_conversion_write_lock(c, s->write_lock, &cli->error));
+    /* With the output, so that it is not there without its lock.  Of parts the finish makes the
+     * output, and asks again whether a lock that was there allows it.  */
+    const char *lock = s->n_parts && !s->write_lock ? s->lock : s->write_lock;
+    if (lock && !complete)
+        FP8Q_TRY(fp8q_conversion_write_lock(c, lock, &cli->error));
 
     if (complete) {
         cli_print(cli, "%s is complete already: same source, options and version\n", destination);
@@ -234,7 +236,7 @@ static int check_and_convert(struct cli *cli, struct settings *s, const struct f
     }
 
     /* Also of an output that was complete: the lock may be a new wish.  */
-    return s->write_lock && (complete || s->n_parts) ? write_lock(cli, s->write_lock, c) : FP8Q_OK;
+    return s->write_lock && complete ? write_lock(cli, s->write_lock, c) : FP8Q_OK;
 }
 
 static int quantize(struct cli *cli, struct settings *s, struct cli_request *r)

@@ -126,8 +126,14 @@ static int job_fill(struct job *j, struct fp8q_warnings *warnings, struct fp8q_e
     FP8Q_TRY(list_reads(j, err));
     FP8Q_TRY(list_files(j, err));
 
-    FP8Q_TRY(fp8q_state_text(j->plan, j->o->request, j->o->n_parts, &j->copies, &j->files,
-                             &j->state, err));
+    const struct fp8q_state_facts facts = {.plan = j->plan,
+                                           .request = j->o->request,
+                                           .copies = &j->copies,
+                                           .files = &j->files,
+                                           .n_parts = j->o->n_parts,
+                                           .lock_path = j->o->lock_path,
+                                           .lock_is_checked = j->o->lock_is_checked};
+    FP8Q_TRY(fp8q_state_text(&facts, &j->state, err));
     FP8Q_TRY(output_size(j, &size, err));
 
     j->outdir = (struct fp8q_outdir_job){.destination = j->o->destination,
@@ -138,7 +144,7 @@ static int job_fill(struct job *j, struct fp8q_warnings *warnings, struct fp8q_e
                                                    .overwrite = j->o->overwrite},
                                          .state = j->state.data,
                                          .size_bytes = size,
-                                         .lock_path = j->o->lock_path,
+                                         .lock_path = j->o->lock_text ? j->o->lock_path : NULL,
                                          .lock_text = j->o->lock_text,
                                          .use = use_of(j->o)};
     return FP8Q_OK;
@@ -410,18 +416,27 @@ int fp8q_convert_complete(const struct fp8q_plan *plan, const struct fp8q_conver
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
+void fp8q_convert_parts_reset(struct fp8q_convert_parts *parts)
+{
+    fp8q_request_reset(&parts->request);
+    free(parts->lock_path);
+    *parts = (struct fp8q_convert_parts){.n_parts = 0};
+}
+
 static int parse_state(const struct fp8q_json *json, const char *path,
-                       struct fp8q_request *request_out, uint64_t *n_parts_out,
-                       struct fp8q_error *err)
+                       struct fp8q_convert_parts *parts, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
-    FP8Q_TRY(fp8q_request_parse(fp8q_json_get(json, "request"), request_out, err));
-    (void)fp8q_json_uint(fp8q_json_get(json, "parts"), n_parts_out);
-    if (*n_parts_out > 0 && *n_parts_out <= UINT16_MAX)
-        return FP8Q_OK;
-    fp8q_request_reset(request_out);
-    return fp8q_fail(err, FP8Q_E_EVIDENCE, "no-parts",
-                     "%s: no part of a conversion to it has been run", fp8q_show(&shown, path));
+    (void)fp8q_json_uint(fp8q_json_get(json, "parts"), &parts->n_parts);
+    if (parts->n_parts == 0 || parts->n_parts > UINT16_MAX)
+        return fp8q_fail(err, FP8Q_E_EVIDENCE, "no-parts",
+                         "%s: no part of a conversion to it has been run", fp8q_show(&shown, path));
+
+    FP8Q_TRY(fp8q_request_parse(fp8q_json_get(json, "request"), &parts->request, err));
+    int status = fp8q_state_lock(json, &parts->lock_path, &parts->lock_is_checked, err);
+    if (status != FP8Q_OK)
+        fp8q_convert_parts_reset(parts);
+    return status;
 }
 
 static int read_state(const struct fp8q_destination *names, const char *destination,
@@ -437,20 +452,22 @@ static int read_state(const struct fp8q_destination *names, const char *destinat
                                  fp8q_show(&shown, destination));
 }
 
-int fp8q_convert_state(const char *destination, struct fp8q_json **json_out,
-                       struct fp8q_request *request_out, uint64_t *n_parts_out,
+int fp8q_convert_state(const char *destination, struct fp8q_convert_parts *parts,
                        struct fp8q_error *err)
 {
     struct fp8q_destination names;
-    *json_out = NULL;
-    *n_parts_out = 0;
+    struct fp8q_json *json = NULL;
+    *parts = (struct fp8q_convert_parts){.n_parts = 0};
 
     /* Whether it is a file is in the state; names of directories have all that is needed here.  */
     FP8Q_TRY(fp8q_destination_open(destination, true, &names, err));
-    int status = read_state(&names, destination, json_out, err);
+    int status = read_state(&names, destination, &json, err);
     fp8q_destination_reset(&names);
     FP8Q_TRY(status);
-    return parse_state(*json_out, destination, request_out, n_parts_out, err);
+
+    status = parse_state(json, destination, parts, err);
+    fp8q_json_free(json); /* the parts own their strings */
+    return status;
 }
 
 static int read_result(const struct fp8q_ckpt *done, struct fp8q_finish_result *result,

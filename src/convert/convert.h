@@ -17,8 +17,11 @@ struct fp8q_convert_options {
     const struct fp8q_kernel *kernel;
     const struct fp8q_watch *watch;
     bool overwrite, resume;
-    unsigned part, n_parts;            /* 1..n_parts, or 0 of 0 */
-    const char *lock_path, *lock_text; /* NULL, or a lock that is written with the output */
+    unsigned part, n_parts; /* 1..n_parts, or 0 of 0 */
+    /* NULL, or a lock for the output.  Without a text it is known to be there; with parts its path
+     * is absolute, and the finish writes it.  */
+    const char *lock_path, *lock_text;
+    bool lock_is_checked; /* it may not replace another */
 };
 
 struct fp8q_convert_result {
@@ -58,10 +61,16 @@ int fp8q_convert_finish(const struct fp8q_plan *plan, const struct fp8q_convert_
                         struct fp8q_convert_result *result_out, struct fp8q_warnings *warnings,
                         struct fp8q_error *err);
 
-/* Reads the request of a conversion that parts began at @destination.  FP8Q_E_EVIDENCE "no-parts"
- * if there is none.  Free *@json_out (fp8q_json_free) and reset the request at the end.  */
-int fp8q_convert_state(const char *destination, struct fp8q_json **json_out,
-                       struct fp8q_request *request_out, uint64_t *n_parts_out,
+/* What was asked of a conversion in parts, from its state.  */
+struct fp8q_convert_parts {
+    struct fp8q_request request;
+    uint64_t n_parts;
+    char *lock_path; /* or NULL */
+    bool lock_is_checked;
+};
+/* Reads it from what parts left at @destination; FP8Q_E_EVIDENCE "no-parts" if there is nothing.  */
+int fp8q_convert_state(const char *destination, struct fp8q_convert_parts *parts_out,
                        struct fp8q_error *err);
+void fp8q_convert_parts_reset(struct fp8q_convert_parts *parts);
 
 #endif

@@ -24,7 +24,8 @@
  * |   new C in place                  | - and C   | weights    | both     | takes C back, puts back |
  * |   new weights in place            | new and C | -          | both     | removes P, W            |
  *
- * With --write-lock the lock is written before the output gets its name, so that DST never stands
+ * With a lock asked for (of a conversion in parts by its parts, whose state then names it for the
+ * finish) the lock is written before the output gets its name, so that DST never stands
  * there without it.  commit.json names the file, and W/replaced.lock is a copy of what stood there;
  * a run that undoes the commit puts that back, if the file still has the text that was written.  In
  * all rows below the lock it stands where it was asked for, and a row with the old output takes it

@@ -89,12 +89,16 @@ static int check_lock_place(const struct fp8q_destination *names, const char *lo
     return status == FP8Q_OK ? FP8Q_OK : fp8q_fail_as(err, &why);
 }
 
-/* The lock is none of what the output is made of.  */
-static int check_lock(const struct fp8q_destination *names, const char *lock_path,
+/* The lock is nothing that is read, and none of what the output is made of.  */
+static int check_lock(const struct fp8q_destination *names, const struct fp8q_outdir_job *job,
                       struct fp8q_error *err)
 {
     struct fp8q_guard_list outputs = {0};
-    int status = lock_path ? check_lock_place(names, lock_path, &outputs, err) : FP8Q_OK;
+    if (!job->lock_path)
+        return FP8Q_OK;
+
+    FP8Q_TRY(fp8q_guard_check(job->rules.reads, job->lock_path, err));
+    int status = check_lock_place(names, job->lock_path, &outputs, err);
     fp8q_guard_reset(&outputs);
     return status;
 }
@@ -103,7 +107,7 @@ static int check_names(const struct fp8q_destination *names, const struct fp8q_o
                        struct fp8q_leftover *left, struct fp8q_error *err)
 {
     FP8Q_TRY(fp8q_destination_check_lengths(names, job->rules.files, err));
-    FP8Q_TRY(check_lock(names, job->lock_path, err));
+    FP8Q_TRY(check_lock(names, job, err));
     FP8Q_TRY(fp8q_leftover_look(names, left, err));
     FP8Q_TRY(check_final(names, job, left, err));
     return check_parts(names, job, left, err);

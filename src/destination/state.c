@@ -72,24 +72,34 @@ static int calibration_crc(const struct fp8q_request *request, uint32_t *crc_out
     return FP8Q_E_EVIDENCE;
 }
 
-int fp8q_state_text(const struct fp8q_plan *plan, const struct fp8q_request *request,
-                    uint64_t n_parts, const struct fp8q_side_files *copies,
-                    const struct fp8q_listing *files, struct fp8q_text *out, struct fp8q_error *err)
+/* One run writes its lock itself; parts leave it to their finish, which knows the state alone.  */
+static void write_lock(struct fp8q_jsonw *w, const struct fp8q_state_facts *f)
+{
+    if (f->n_parts == 0 || !f->lock_path)
+        return;
+    fp8q_jsonw_open(w, "lock", '{');
+    fp8q_jsonw_string(w, "path", f->lock_path);
+    fp8q_jsonw_bool(w, "checked", f->lock_is_checked);
+    fp8q_jsonw_close(w, '}');
+}
+
+int fp8q_state_text(const struct fp8q_state_facts *f, struct fp8q_text *out, struct fp8q_error *err)
 {
     struct fp8q_jsonw w = {.indent = 1};
     uint32_t calibration;
 
-    FP8Q_TRY(calibration_crc(request, &calibration, err));
+    FP8Q_TRY(calibration_crc(f->request, &calibration, err));
 
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_jsonw_string(&w, "fp8q", FP8Q_VERSION);
-    fp8q_jsonw_uint(&w, "parts", n_parts);
-    fp8q_request_write(request, "request", &w);
+    fp8q_jsonw_uint(&w, "parts", f->n_parts);
+    fp8q_request_write(f->request, "request", &w);
     fp8q_jsonw_uint(&w, "calibration_crc32", calibration);
+    write_lock(&w, f);
 
-    write_source(&w, plan->ckpt, copies, n_parts == 0);
-    fp8q_jsonw_uint(&w, "plan_crc32", plan_crc(plan));
-    fp8q_listing_write(files, "files", &w);
+    write_source(&w, f->plan->ckpt, f->copies, f->n_parts == 0);
+    fp8q_jsonw_uint(&w, "plan_crc32", plan_crc(f->plan));
+    fp8q_listing_write(f->files, "files", &w);
 
     fp8q_jsonw_close(&w, '}');
 
@@ -114,6 +124,17 @@ int fp8q_state_files(const struct fp8q_json *state, const char *dir, struct fp8q
                          fp8q_show(&shown, dir));
 
     return fp8q_listing_parse(fp8q_json_get(state, "files"), files_out, err);
+}
+
+int fp8q_state_lock(const struct fp8q_json *state, char **path_out, bool *checked_out,
+                    struct fp8q_error *err)
+{
+    const struct fp8q_json *lock = fp8q_json_get(state, "lock");
+    const char *path = fp8q_json_string(fp8q_json_get(lock, "path"), NULL);
+
+    *checked_out = fp8q_json_bool(fp8q_json_get(lock, "checked"), true);
+    *path_out = path ? strdup(path) : NULL;
+    return path && !*path_out ? fp8q_fail_nomem(err) : FP8Q_OK;
 }
 
 /* ---- comparing ------------------------------------------------------------------------------- */
@@ -215,6 +236,7 @@ static void compare(const struct fp8q_json *then, const struct fp8q_json *now,
         {"calibration_crc32", "the calibration file has changed"},
         {"config_crc32", "config.json of the source has changed"},
         {"index_crc32", "the index of the source has changed"},
+        {"lock", "another lock was asked for"},
     };
 
     /* From the plainest reason to the least plain; the first that holds is said.  */
