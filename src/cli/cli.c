@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/terminal.h"
+
 /* ---- exit status --------------------------------------------------------------------------- */
 
 /* docs/fp8q.1 "EXIT STATUS".  */
@@ -93,6 +95,54 @@ void cli_print(struct cli *cli, const char *fmt, ...)
     va_start(args, fmt);
     vprintf(fmt, args);
     va_end(args);
+}
+
+/* Bytes of @line that fit into @columns and end before a blank; all of them if it fits or has no blank
+ * there.  Escape sequences (ESC [ ... m) take no room, nor do the later bytes of a character.  */
+static size_t fitting(const char *line, unsigned columns)
+{
+    unsigned used = 0;
+    size_t cut = 0, i = 0;
+
+    for (; line[i] && used <= columns; i++) {
+        if (line[i] == '\033') {
+            i += strcspn(line + i, "m");
+            continue;
+        }
+        if (line[i] == ' ' && i > 0 && line[i - 1] != ' ')
+            cut = i;
+        used += ((unsigned char)line[i] & 0xC0) != 0x80;
+    }
+    return used <= columns || cut == 0 ? strlen(line) : cut;
+}
+
+void cli_print_wrapped(struct cli *cli, unsigned hang, const char *fmt, ...)
+{
+    enum { LEAST = 24 }; /* of a line; what is narrower the terminal breaks */
+    unsigned columns = cli_columns();
+    char *text = NULL;
+    va_list args;
+    if (cli->as_json || cli->quiet)
+        return;
+
+    va_start(args, fmt);
+    int n = vasprintf(&text, fmt, args);
+    va_end(args);
+    if (n < 0)
+        return; /* without memory: what follows will say it */
+
+    /* The first line as it is, all others behind @hang blanks.  */
+    unsigned room = columns;
+    for (const char *at = text;; room = columns - hang) {
+        size_t len = columns >= hang + LEAST ? fitting(at, room) : strlen(at);
+        printf("%.*s\n", (int)len, at);
+
+        at += len + strspn(at + len, " ");
+        if (!*at)
+            break;
+        printf("%*s", (int)hang, "");
+    }
+    free(text);
 }
 
 void cli_print_verbose(struct cli *cli, const char *fmt, ...)

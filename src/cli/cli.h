@@ -57,6 +57,9 @@ void cli_begin(struct cli *cli, int argc, char **argv, const struct fp8q_cancel 
 
 /* Text for people on stdout; nothing with --json or -q.  */
 void cli_print(struct cli *cli, const char *fmt, ...) FP8Q_PRINTF(2, 3);
+/* Same, for one line: on a terminal it breaks at blanks where the width ends, and goes on @hang columns from
+ * the left.  */
+void cli_print_wrapped(struct cli *cli, unsigned hang, const char *fmt, ...) FP8Q_PRINTF(3, 4);
 /* Same, but only with -v.  */
 void cli_print_verbose(struct cli *cli, const char *fmt, ...) FP8Q_PRINTF(2, 3);
 /* Escape sequences for stdout ("" unless it is a terminal and NO_COLOR is unset).  */

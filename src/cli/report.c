@@ -58,8 +58,9 @@ static void print_reason(struct cli *cli, const struct fp8q_reason_count *r, uin
     /* What is left as it is keeps its size.  */
     if (r->quantized)
         snprintf(arrow, sizeof(arrow), " -> %s", fp8q_show_bytes(after, r->output_bytes));
-    cli_print(cli, "  %-9s %-19s %6zu tensors %12s", r->quantized ? "quantize" : "leave", r->reason,
-              r->tensors, fp8q_show_bytes(before, r->source_bytes));
+    cli_print(cli, "  %-9s %-19s %6zu tensor%-1s %12s", r->quantized ? "quantize" : "leave",
+              r->reason, r->tensors, fp8q_plural(r->tensors),
+              fp8q_show_bytes(before, r->source_bytes));
 
     cli_bar(&bar, BEFORE_BAR, r->output_bytes, r->source_bytes, largest);
     if (*bar.text)
@@ -102,7 +103,7 @@ static void print_unclassified(struct cli *cli, const struct fp8q_conversion *c)
 
 static void print_engines(struct cli *cli, const struct fp8q_plan_info *plan)
 {
-    enum { MANY = 64 };
+    enum { MANY = 64, NOTE = 8 };
     struct fp8q_shown shown;
 
     if (plan->largest_tp >= MANY)
@@ -112,16 +113,17 @@ static void print_engines(struct cli *cli, const struct fp8q_plan_info *plan)
                   fp8q_show(&shown, plan->tp_limit));
 
     if (plan->note)
-        cli_print(cli, "  note: %s\n", plan->note);
+        cli_print_wrapped(cli, NOTE, "  note: %s", plan->note);
     if (plan->custom_runtime)
-        cli_print(cli, "  note: a LeRobot policy needs a custom runtime for FP8, or `fp8q "
-                       "dequantize`\n");
+        cli_print_wrapped(cli, NOTE,
+                          "  note: a LeRobot policy needs a custom runtime for FP8, or `fp8q "
+                          "dequantize`");
 
     if (plan->double_rounding)
         cli_print(
             cli,
-            "  note: engines that requantize F32 scales to powers of two at load time (Blackwell,\n"
-            "        DeepGEMM) round twice, KL divergence x1.6-2.3; --scale-fmt ue8m0 avoids it\n");
+            "  note: engines on Blackwell and DeepGEMM round F32 scales to powers of two,\n"
+            "        a second rounding (KL divergence x1.6-2.3); --scale-fmt ue8m0 avoids it\n");
 }
 
 void cli_report_plan(struct cli *cli, const struct fp8q_conversion *c)

@@ -16,13 +16,16 @@ struct state {
 
 /* ---- for people ------------------------------------------------------------------------------ */
 
+/* Where a line goes on that is too long for the terminal.  */
+enum { HANG = 6 };
+
 static void print_finding(struct cli *cli, const struct fp8q_judged *item)
 {
     static const char *const words[] = {"note", "unknown", "stops"};
 
-    cli_print(cli, "  %s: %s\n", words[item->weight], item->message);
+    cli_print_wrapped(cli, HANG, "  %s: %s", words[item->weight], item->message);
     if (item->change)
-        cli_print(cli, "    change: %s\n", item->change);
+        cli_print_wrapped(cli, HANG + 2, "    change: %s", item->change);
 }
 
 static void print_limits(struct cli *cli, const struct fp8q_engines_report *r,
@@ -31,17 +34,17 @@ static void print_limits(struct cli *cli, const struct fp8q_engines_report *r,
     struct fp8q_shown shown;
 
     if (engine->cuts && r->tp_limit)
-        cli_print(cli, "  tensor parallel: up to %u (%s)\n", r->largest_tp,
-                  fp8q_show(&shown, r->tp_limit));
+        cli_print_wrapped(cli, HANG, "  tensor parallel: up to %u (%s)", r->largest_tp,
+                          fp8q_show(&shown, r->tp_limit));
     else if (engine->cuts)
         cli_print(cli, "  tensor parallel: up to %d and more\n", FP8Q_MOST_TP);
 
     if (r->has_groups && j->reading->group_gpus) {
-        cli_print(cli, "  MXFP8 arithmetic: %s\n", j->reading->group_gpus);
+        cli_print_wrapped(cli, HANG, "  MXFP8 arithmetic: %s", j->reading->group_gpus);
         return;
     }
-    cli_print(cli, "  FP8 arithmetic: %s\n", j->reading->gpus);
-    cli_print(cli, "  elsewhere: %s\n", j->reading->other);
+    cli_print_wrapped(cli, HANG, "  FP8 arithmetic: %s", j->reading->gpus);
+    cli_print_wrapped(cli, HANG, "  elsewhere: %s", j->reading->other);
 }
 
 static void print_engine(struct cli *cli, const struct fp8q_engines_report *r, unsigned e)
@@ -112,7 +115,7 @@ static void report(struct cli *cli, const struct state *s, unsigned engines)
 {
     struct fp8q_shown shown;
     cli_show_warnings(cli);
-    cli_print(cli, "quantization: %s\n", fp8q_show(&shown, s->inspection.quantization));
+    cli_print_wrapped(cli, HANG, "quantization: %s", fp8q_show(&shown, s->inspection.quantization));
     fp8q_jsonw_string(&cli->json, "quantization", s->inspection.quantization);
 
     fp8q_jsonw_open(&cli->json, "engines", '[');

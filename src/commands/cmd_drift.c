@@ -49,8 +49,9 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
             print_site(cli, &d->sites[i]);
     }
 
-    cli_print(
-        cli, "%zu of %zu linear inputs moved; mean |log2 rms| %.3f; modality mix changed by %.2f\n",
+    cli_print_wrapped(
+        cli, 4,
+        "%zu of %zu linear inputs moved; mean |log2 rms| %.3f; modality mix changed by %.2f",
         d->n_moved, d->n_sites, total / (double)d->n_sites, d->mix);
 
     /* Not known without the weights.  */
@@ -60,10 +61,10 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
                   100 * d->codes_changed);
 
     /* With the limits: a verdict without them says little.  */
-    cli_print(
-        cli,
+    cli_print_wrapped(
+        cli, 4,
         "%s: limits are log2 rms %g, log2 absmax %g, overlap %g, hist %g, channels %g, mix %g, "
-        "and %g %% of the linear inputs\n",
+        "and %g %% of the linear inputs",
         d->stale ? "STALE" : "not stale", args->limits.rms, args->limits.absmax,
         args->limits.overlap, args->limits.hist, args->limits.channels, args->limits.mix,
         100 * args->limits.sites);

@@ -16,7 +16,7 @@ static const char usage[] =
 static void print_line(struct cli *cli, const char *word, const char *text)
 {
     if (text)
-        cli_print(cli, "  %-11s %s\n", word, text);
+        cli_print_wrapped(cli, 14, "  %-11s %s", word, text);
 }
 
 static void print_row(struct cli *cli, const struct fp8q_architecture_info *a)
@@ -116,12 +116,16 @@ int cmd_families(struct cli *cli)
     if (!cli_parse(cli, &syntax, NULL, &code))
         return code;
 
-    cli_print(cli, "Language models: what the layers of a decoder hold (behind layers.N.)\n\n");
+    cli_print_wrapped(cli, 2,
+                      "Language models: what the layers of a decoder hold (behind layers.N.)");
+    cli_print(cli, "\n");
     fp8q_jsonw_open(&cli->json, "language_models", '[');
     list_rows(cli, false);
     fp8q_jsonw_close(&cli->json, ']');
 
-    cli_print(cli, "\nWrappers: where the decoder is, and what stands around it\n\n");
+    cli_print(cli, "\n");
+    cli_print_wrapped(cli, 2, "Wrappers: where the decoder is, and what stands around it");
+    cli_print(cli, "\n");
     fp8q_jsonw_open(&cli->json, "families", '[');
     list_rows(cli, true);
     fp8q_jsonw_close(&cli->json, ']');

@@ -221,8 +221,9 @@ static void report_text(struct cli *cli, const struct fp8q_gate *gate)
 {
     for (size_t i = 0; i < gate->n_checks; i++) {
         const struct fp8q_gate_check *c = &gate->checks[i];
-        cli_print(cli, "%s%-12s%s  T%u %-24s  %s\n", cli_style(style_of(c->verdict)),
-                  fp8q_verdict_name(c->verdict), cli_style(CLI_PLAIN), c->tier, c->id, c->message);
+        cli_print_wrapped(cli, 6, "%s%-12s%s  T%u %-24s  %s", cli_style(style_of(c->verdict)),
+                          fp8q_verdict_name(c->verdict), cli_style(CLI_PLAIN), c->tier, c->id,
+                          c->message);
     }
 
     cli_print(cli, "%s%s%s\n", cli_style(gate->verdict == FP8Q_VERDICT_PASS ? CLI_GOOD : CLI_BAD),

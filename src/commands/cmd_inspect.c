@@ -95,8 +95,9 @@ static void print_roles(struct cli *cli, const struct fp8q_checkpoint *c)
         largest = fp8q_max_u64(largest, sums[i].bytes);
     for (size_t i = 0; i < n; i++) {
         cli_bar(&bar, BEFORE_BAR, sums[i].bytes, sums[i].bytes, largest);
-        cli_print(cli, "  %-19s %6zu tensors %12s%s%s\n", sums[i].role, sums[i].tensors,
-                  fp8q_show_bytes(bytes, sums[i].bytes), *bar.text ? "  " : "", bar.text);
+        cli_print(cli, "  %-19s %6zu tensor%-1s %12s%s%s\n", sums[i].role, sums[i].tensors,
+                  fp8q_plural(sums[i].tensors), fp8q_show_bytes(bytes, sums[i].bytes),
+                  *bar.text ? "  " : "", bar.text);
     }
 }
 

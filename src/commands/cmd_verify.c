@@ -30,7 +30,7 @@ static const char *const words[] = {"pass", "warn", "fail"};
 /* Passed checks in a few lines; with -v one line each, like those that did not pass.  */
 static void print_passed(struct cli *cli, const struct fp8q_verification *v)
 {
-    enum { WIDTH = 92 };
+    enum { WIDTH = 79 };
     const struct fp8q_check *c;
     size_t column = 0;
 
@@ -74,6 +74,7 @@ static void print_more(struct cli *cli, const struct fp8q_verification *v, size_
 
 static void print_not_passed(struct cli *cli, const struct fp8q_verification *v)
 {
+    enum { HANG = 8 };
     const struct fp8q_check *c;
 
     for (size_t i = 0; (c = fp8q_verification_check(v, i)); i++) {
@@ -81,9 +82,10 @@ static void print_not_passed(struct cli *cli, const struct fp8q_verification *v)
         if (c->status == FP8Q_CHECK_PASS)
             continue;
 
-        cli_print(cli, "%s%s%s  %-24s %s%s%s\n      expected: %s\n", cli_style(style),
-                  words[c->status], cli_style(CLI_PLAIN), c->id, c->observed,
-                  c->where[0] ? ": " : "", c->where, c->limit);
+        cli_print_wrapped(cli, HANG, "%s%s%s  %-24s %s%s%s", cli_style(style), words[c->status],
+                          cli_style(CLI_PLAIN), c->id, c->observed, c->where[0] ? ": " : "",
+                          c->where);
+        cli_print_wrapped(cli, HANG, "      expected: %s", c->limit);
         print_more(cli, v, i);
     }
 }

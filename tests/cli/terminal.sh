@@ -12,7 +12,7 @@ echo "names end where the line does"
 on_terminal 80 "fp8q inspect src -v" | grep -c '^.\{81,\}' || true
 on_terminal 70 "fp8q inspect src -v" | grep 'k_proj.bias'
 echo "roles"
-on_terminal 80 "fp8q inspect src" | sed -n '/tensors  /p'
+on_terminal 80 "fp8q inspect src" | sed -n '/tensors\{0,1\}  /p'
 echo "colours, and none"
 on_terminal 80 "fp8q quantize src dst" | grep wrote
 rm -rf dst
@@ -21,3 +21,11 @@ rm -rf dst
 fp8q quantize src dst | grep wrote
 echo "a reader that has read enough"
 fp8q inspect src -v | head -n 1
+echo "sentences go on below, and nothing is wider than the terminal"
+rm -rf dst && fp8q quantize -q src dst
+on_terminal 60 "NO_COLOR=1 fp8q check dst --engine vllm"
+on_terminal 50 "NO_COLOR=1 fp8q gate dst" | sed -n 1,6p
+on_terminal 70 "NO_COLOR=1 fp8q families" | sed "s,<ESC>\[[0-9]*m,,g" | grep -c '^.\{71,\}' || true
+echo "a terminal too narrow for that breaks the line itself; a file has whole lines"
+on_terminal 20 "NO_COLOR=1 fp8q check dst --engine vllm" | sed -n 3p
+fp8q check dst --engine vllm | sed -n 3p
