@@ -158,14 +158,60 @@ static void print_worst(struct cli *cli, const struct fp8q_eval *e)
     free(order);
 }
 
-/* A mean over all hides that what follows an image may suffer more than text.  */
-static void print_modalities(struct cli *cli, const struct fp8q_eval *e)
+/* Figures of some of the tokens, each with the number of tokens and samples that it is a mean of.  */
+static void print_parts(struct cli *cli, const char *head, const struct fp8q_eval_parts *parts)
 {
-    for (unsigned i = 0; e->by_modality && i < FP8Q_MODALITIES; i++) {
-        const struct fp8q_eval_sample *m = &e->modality[i];
-        if (m->tokens > 0)
-            cli_print(cli, "modality %u: %llu token%s, KLD %.6f, top-1 %.3f %%\n", i,
-                      (unsigned long long)m->tokens, fp8q_plural(m->tokens), m->kld, 100 * m->top1);
+    if (parts->n > 0)
+        cli_print(
+            cli,
+            "%-20s   tokens  samples   KLD mean     SE         p99        max        top-1 %%\n",
+            head);
+    for (size_t i = 0; i < parts->n; i++) {
+        const struct fp8q_eval_part *p = &parts->items[i];
+        const struct fp8q_eval_figures *f = &p->figures;
+        /* As in print_row().  */
+        double se = isnan(f->kld_se) ? f->kld_se_by_token : f->kld_se;
+        struct cli_spread spread;
+        cli_print(cli, "  %-18s %8llu %8llu   %.6f%-12s   %.6f   %.6f   %7.3f\n",
+                  p->name[0] ? p->name : "(none)", (unsigned long long)f->tokens,
+                  (unsigned long long)f->samples, f->kld, cli_spread(&spread, 6, se), f->kld_p99,
+                  f->kld_max, 100 * f->top1);
+    }
+}
+
+static void print_state(struct cli *cli, const struct state *s, enum fp8q_state state,
+                        const char *name)
+{
+    const struct fp8q_eval *e = &s->eval;
+    uint32_t worst = fp8q_eval_worst(e, state);
+    struct fp8q_name where;
+    double sum = 0;
+    for (uint32_t i = 0; i < e->n_layers; i++)
+        sum += e->errors[state][i];
+
+    /* The name without the dot that ends it.  */
+    fp8q_layer_name(&s->output_model, worst, "", &where);
+    where.text[strlen(where.text) - 1] = 0;
+    cli_print(cli, "  %-26s mean %.5f of %u layers, worst %.5f: %s\n", name,
+              sum / (double)e->n_layers, e->n_layers, e->errors[state][worst], where.text);
+}
+
+/* What an action expert reads of a backbone.  Captured inputs are of such models; others ask.  */
+static void print_states(struct cli *cli, const struct state *s)
+{
+    if (s->inputs.hidden == 0 && !cli->verbose)
+        return;
+    cli_print(cli, "relative error (L2) over %llu tokens:\n", (unsigned long long)s->eval.n_tokens);
+    print_state(cli, s, FP8Q_STATE_HIDDEN, "hidden state");
+    print_state(cli, s, FP8Q_STATE_KEYS, "keys");
+    print_state(cli, s, FP8Q_STATE_VALUES, "values");
+    cli_print(cli, "  %-26s %.5f\n", "behind the final norm", s->eval.final_error);
+
+    for (int state = 0; state < FP8Q_N_STATES; state++) {
+        cli_print_verbose(cli, "%s after each layer:", fp8q_state_names[state]);
+        for (uint32_t i = 0; i < s->eval.n_layers; i++)
+            cli_print_verbose(cli, " %.5f", s->eval.errors[state][i]);
+        cli_print_verbose(cli, "\n");
     }
 }
 
@@ -196,20 +242,16 @@ static void print_statics(struct cli *cli, const struct fp8q_eval *e)
     free(order);
 }
 
-static void print_result(struct cli *cli, const struct args *args, const struct state *s)
+static void print_rows(struct cli *cli, const struct fp8q_eval *e)
 {
-    const struct fp8q_eval *e = &s->eval;
-    const struct fp8q_eval_figures *f = &e->rows[FP8Q_EVAL_OUTPUT];
     static const char *const names[] = {"output", "  activations only", "  weights only",
                                         "requantized UE8M0"};
-    bool served = args->acts == FP8Q_ACTS_SERVED;
+    const struct fp8q_eval_figures *f = &e->rows[FP8Q_EVAL_OUTPUT];
+    if (f->tokens == 0) {
+        cli_print(cli, "the inputs predict no token: no KLD, only the errors of states\n");
+        return;
+    }
 
-    cli_print(cli,
-              "%llu token%s of %zu sample%s scored, %llu quantized linear%s, activations: %s%s%s\n",
-              (unsigned long long)f->tokens, fp8q_plural(f->tokens), e->n_samples,
-              fp8q_plural(e->n_samples), (unsigned long long)e->n_quantized,
-              fp8q_plural(e->n_quantized), acts_names[args->acts], served ? ", " : "",
-              served ? fp8q_served_name(&s->output_model) : "");
     cli_print(cli,
               "%-18s KLD mean     SE         median     p99        max        top-1 %%     flips   "
               "dlnPPL\n",
@@ -228,15 +270,26 @@ static void print_result(struct cli *cli, const struct args *args, const struct 
                   "dynamic activation quantization alone costs %.0f %% of the KLD: a floor for any "
                   "offline tool\n",
                   100 * e->rows[FP8Q_EVAL_ACTIVATIONS].kld / f->kld);
+}
 
+static void print_result(struct cli *cli, const struct args *args, const struct state *s)
+{
+    const struct fp8q_eval *e = &s->eval;
+    const struct fp8q_eval_figures *f = &e->rows[FP8Q_EVAL_OUTPUT];
+    bool served = args->acts == FP8Q_ACTS_SERVED;
+
+    cli_print(cli,
+              "%llu token%s of %zu sample%s scored, %llu quantized linear%s, activations: %s%s%s\n",
+              (unsigned long long)f->tokens, fp8q_plural(f->tokens), e->n_samples,
+              fp8q_plural(e->n_samples), (unsigned long long)e->n_quantized,
+              fp8q_plural(e->n_quantized), acts_names[args->acts], served ? ", " : "",
+              served ? fp8q_served_name(&s->output_model) : "");
+    print_rows(cli, e);
     print_statics(cli, e);
-    print_modalities(cli, e);
+    print_parts(cli, "by modality", &e->modalities);
+    print_parts(cli, "by category", &e->categories);
     print_worst(cli, e);
-
-    cli_print_verbose(cli, "relative error of the hidden state after each layer:");
-    for (uint32_t i = 0; i < e->n_layers; i++)
-        cli_print_verbose(cli, " %.5f", e->layer_error[i]);
-    cli_print_verbose(cli, "\n");
+    print_states(cli, s);
 }
 
 /* What is read must not be written.  */

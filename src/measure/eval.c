@@ -40,7 +40,7 @@ struct run {
     uint8_t *modality, *position; /* position: of which range */
     bool *has_target;
     size_t n_scored, done_scored;
-    double *layer_diff, *layer_ref;     /* sums of squares */
+    struct fp8q_states states;
     uint64_t work_done, work_per_token; /* in layers x branches */
 };
 
@@ -114,7 +114,7 @@ static int count_scored(struct run *r, struct fp8q_error *err)
     for (size_t i = 0; i < in->n_samples; i++)
         for (size_t t = 0; t < in->samples[i].n_tokens; t++)
             r->n_scored += fp8q_sample_scored(&in->samples[i], t);
-    if (r->n_scored == 0)
+    if (r->n_scored == 0 && in->hidden == 0)
         return fp8q_fail(err, FP8Q_E_ARG, "inputs",
                          "no position is scored: samples of one token, or all masked out");
     return FP8Q_OK;
@@ -135,11 +135,8 @@ static int allocate(struct run *r, const struct fp8q_model *m, struct fp8q_error
     r->modality = fp8q_array(r->n_scored, 1);
     r->position = fp8q_array(r->n_scored, 1);
     r->has_target = fp8q_array(r->n_scored, sizeof(*r->has_target));
-    r->layer_diff = fp8q_array(m->n_layers, sizeof(double));
-    r->layer_ref = fp8q_array(m->n_layers, sizeof(double));
-    ok = ok && r->sample && r->modality && r->position && r->has_target && r->layer_diff &&
-         r->layer_ref;
-    return ok ? FP8Q_OK : fp8q_fail_nomem(err);
+    ok = ok && r->sample && r->modality && r->position && r->has_target;
+    return ok ? fp8q_states_open(&r->states, m, r->max_tokens, err) : fp8q_fail_nomem(err);
 }
 
 static int set_up(struct run *r, const struct fp8q_model *source, const struct fp8q_model *output,
@@ -159,6 +156,8 @@ static int set_up(struct run *r, const struct fp8q_model *source, const struct f
     FP8Q_TRY(fp8q_forward_open(&r->fw, source, r->options->n_threads, r->options->kernel,
                                r->max_tokens, fp8q_longest_sample(r->inputs), err));
     r->fw.watch = r->options->watch;
+    r->fw.on_cache = fp8q_states_cache;
+    r->fw.on_site_ctx = &r->states;
     return FP8Q_OK;
 }
 
@@ -175,26 +174,17 @@ static void tear_down(struct run *r)
     free(r->modality);
     free(r->position);
     free(r->has_target);
-    free(r->layer_diff);
-    free(r->layer_ref);
+    fp8q_states_close(&r->states);
     fp8q_forward_close(&r->fw);
 }
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-static void add_layer_error(struct run *r, const struct fp8q_group *g, uint32_t layer,
-                            size_t hidden)
+static void add_hidden(struct run *r, const struct fp8q_group *g, uint32_t layer)
 {
-    for (size_t t = 0; t < g->n_tokens; t++) {
-        const float *a = r->h[0] + t * hidden, *b = r->h[1] + t * hidden;
-        double diff = 0;
-
-        for (size_t i = 0; i < hidden; i++)
-            diff += (double)(a[i] - b[i]) * (double)(a[i] - b[i]);
-        /* Sums now, the root and the ratio in collect(): groups then add up.  */
-        r->layer_diff[layer] += diff;
-        r->layer_ref[layer] += r->fw.gemm->dot(a, a, hidden);
-    }
+    const struct fp8q_state_pair pair = {r->fw.gemm, r->h[0], r->h[1], g->n_tokens,
+                                         (size_t)r->branches[0].model->hidden};
+    fp8q_states_add(&r->states, FP8Q_STATE_HIDDEN, layer, &pair);
 }
 
 /* Of which range of FP8Q_EVAL_POSITIONS a place in a sample is.  */
@@ -240,11 +230,11 @@ static size_t gather(struct run *r, const struct fp8q_group *g, size_t first_sam
 static int score_rows(struct run *r, size_t n, const int64_t *targets, struct fp8q_error *err)
 {
     struct fp8q_token_score *scores[MAX_BRANCHES];
+    if (n == 0)
+        return FP8Q_OK;
 
-    for (unsigned b = 0; b < r->n_branches; b++) {
+    for (unsigned b = 0; b < r->n_branches; b++)
         scores[b] = r->scores[b] + r->done_scored;
-        FP8Q_TRY(fp8q_forward_norm(&r->fw, &r->branches[b], n, r->h[b], err));
-    }
     return fp8q_head_score(
         &r->fw, &(struct fp8q_head_job){r->branches, r->n_branches, r->h, targets, n, scores}, err);
 }
@@ -273,12 +263,13 @@ static int run_layers(struct run *r, const struct fp8q_group *g, struct fp8q_err
     /* All branches go through a layer before the next one, so its weights are read once.  */
     for (uint32_t layer = 0; layer < m->n_layers; layer++) {
         for (unsigned b = 0; b < r->n_branches; b++) {
+            r->states.branch = b;
             FP8Q_TRY(fp8q_forward_layer(&r->fw, &r->branches[b], g, layer, r->h[b], err));
             r->work_done += g->n_tokens;
             fp8q_watch_report(r->options->watch, "eval", r->work_done / r->work_per_token,
                               r->inputs->n_tokens, FP8Q_UNIT_TOKENS);
         }
-        add_layer_error(r, g, layer, (size_t)m->hidden);
+        add_hidden(r, g, layer);
     }
     return FP8Q_OK;
 }
@@ -288,6 +279,11 @@ static int run_group(void *ctx, const struct fp8q_group *g, size_t first_sample,
 {
     struct run *r = ctx;
     FP8Q_TRY(run_layers(r, g, err));
+
+    /* All tokens: an expert may read the last state of those that predict nothing.  */
+    for (unsigned b = 0; b < r->n_branches; b++)
+        FP8Q_TRY(fp8q_forward_norm(&r->fw, &r->branches[b], g->n_tokens, r->h[b], err));
+    add_hidden(r, g, r->branches[0].model->n_layers);
     return score_group(r, g, first_sample, err);
 }
 
@@ -329,8 +325,12 @@ static int open_results(const struct run *r, struct fp8q_eval *e, struct fp8q_er
         e->n_quantized += output->scaling[i] != FP8Q_SCALING_NONE;
 
     e->samples = fp8q_array(e->n_samples, sizeof(*e->samples));
-    e->layer_error = fp8q_array(e->n_layers, sizeof(double));
-    return e->samples && e->layer_error ? FP8Q_OK : fp8q_fail_nomem(err);
+    bool ok = e->samples != NULL;
+    for (int i = 0; i < FP8Q_N_STATES; i++) {
+        e->errors[i] = fp8q_array(e->n_layers, sizeof(double));
+        ok = ok && e->errors[i];
+    }
+    return ok ? FP8Q_OK : fp8q_fail_nomem(err);
 }
 
 static void add_means(const struct run *r, struct fp8q_eval *e)
@@ -338,17 +338,21 @@ static void add_means(const struct run *r, struct fp8q_eval *e)
     for (size_t i = 0; i < r->n_scored; i++) {
         const struct fp8q_token_score *source = &r->scores[0][i], *output = &r->scores[1][i];
         add_to_mean(&e->samples[r->sample[i]], source, output, r->has_target[i]);
-        add_to_mean(&e->modality[r->modality[i]], source, output, r->has_target[i]);
-        add_to_mean(&e->position[r->position[i]], source, output, r->has_target[i]);
-        e->by_modality |= r->modality[i] != 0;
     }
 
-    for (size_t i = 0; i < e->n_samples; i++)
+    for (size_t i = 0; i < e->n_samples; i++) {
         divide_mean(&e->samples[i]);
-    for (size_t i = 0; i < FP8Q_MODALITIES; i++)
-        divide_mean(&e->modality[i]);
-    for (size_t i = 0; i < FP8Q_EVAL_POSITIONS; i++)
-        divide_mean(&e->position[i]);
+        memcpy(e->samples[i].category, r->inputs->samples[i].category, FP8Q_MAX_CATEGORY);
+    }
+}
+
+/* The same figures for some of the tokens.  */
+static int add_parts(const struct run *r, const struct fp8q_scores *scores, struct fp8q_eval *e,
+                     struct fp8q_error *err)
+{
+    FP8Q_TRY(fp8q_parts_modalities(scores, r->modality, &e->modalities, err));
+    FP8Q_TRY(fp8q_parts_categories(scores, r->inputs, &e->categories, err));
+    return fp8q_parts_positions(scores, r->position, &e->positions, err);
 }
 
 static void add_static(struct fp8q_eval *e, const struct fp8q_clipping *c, struct fp8q_name name)
@@ -390,14 +394,21 @@ static int collect(const struct run *r, struct fp8q_eval *e, struct fp8q_error *
     FP8Q_TRY(open_results(r, e, err));
     FP8Q_TRY(add_statics(r, e, err));
     add_means(r, e);
-    /* Relative to what the source has in that layer, whose scale differs from layer to layer.  */
-    for (uint32_t i = 0; i < e->n_layers; i++)
-        e->layer_error[i] = r->layer_ref[i] > 0 ? sqrt(r->layer_diff[i] / r->layer_ref[i]) : 0;
+    for (int state = 0; state < FP8Q_N_STATES; state++)
+        for (uint32_t i = 0; i < e->n_layers; i++)
+            e->errors[state][i] = fp8q_states_error(&r->states, (enum fp8q_state)state, i);
+    e->final_error = fp8q_states_error(&r->states, FP8Q_STATE_HIDDEN, e->n_layers);
 
     for (unsigned b = 1; b < r->n_branches; b++) {
-        const struct fp8q_scores scores = {r->scores[0],  r->scores[b], r->sample,
-                                           r->has_target, r->n_scored,  e->n_samples};
+        const struct fp8q_scores scores = {.source = r->scores[0],
+                                           .output = r->scores[b],
+                                           .sample = r->sample,
+                                           .has_target = r->has_target,
+                                           .n_tokens = r->n_scored,
+                                           .n_samples = e->n_samples};
         FP8Q_TRY(fp8q_scores_figures(&scores, &e->rows[r->row[b]], err));
+        if (b == 1)
+            FP8Q_TRY(add_parts(r, &scores, e, err));
     }
     return FP8Q_OK;
 }
@@ -427,7 +438,11 @@ int fp8q_eval_run(const struct fp8q_model *source, const struct fp8q_model *outp
 void fp8q_eval_reset(struct fp8q_eval *eval)
 {
     free(eval->samples);
-    free(eval->layer_error);
+    for (int i = 0; i < FP8Q_N_STATES; i++)
+        free(eval->errors[i]);
+    free(eval->modalities.items);
+    free(eval->categories.items);
+    free(eval->positions.items);
     free(eval->statics);
     *eval = (struct fp8q_eval){0};
 }
@@ -458,13 +473,15 @@ static void figures_json(const struct fp8q_eval_figures *f, struct fp8q_jsonw *w
     fp8q_jsonw_number(w, "dln_se", f->dlnppl_se);
     fp8q_jsonw_close(w, '}');
     fp8q_jsonw_uint(w, "tokens", f->tokens);
+    fp8q_jsonw_uint(w, "samples_scored", f->samples);
 }
 
-static void sample_json(const struct fp8q_eval_sample *s, const char *key, uint64_t number,
-                        struct fp8q_jsonw *w)
+static void sample_json(const struct fp8q_eval_sample *s, uint64_t number, struct fp8q_jsonw *w)
 {
     fp8q_jsonw_open(w, NULL, '{');
-    fp8q_jsonw_uint(w, key, number);
+    fp8q_jsonw_uint(w, "sample", number);
+    if (s->category[0])
+        fp8q_jsonw_string(w, "category", s->category);
     fp8q_jsonw_uint(w, "tokens", s->tokens);
     fp8q_jsonw_number(w, "kld", s->kld);
     fp8q_jsonw_number(w, "top1", s->top1);
@@ -512,26 +529,11 @@ void fp8q_eval_json(const struct fp8q_eval *eval, struct fp8q_jsonw *w)
 
     fp8q_jsonw_open(w, "samples", '[');
     for (size_t i = 0; i < eval->n_samples; i++)
-        sample_json(&eval->samples[i], "sample", i, w);
+        sample_json(&eval->samples[i], i, w);
     fp8q_jsonw_close(w, ']');
 
-    if (eval->by_modality) {
-        fp8q_jsonw_open(w, "modalities", '[');
-        for (size_t i = 0; i < FP8Q_MODALITIES; i++)
-            if (eval->modality[i].tokens > 0)
-                sample_json(&eval->modality[i], "modality", i, w);
-        fp8q_jsonw_close(w, ']');
-    }
-
-    fp8q_jsonw_open(w, "positions", '[');
-    for (size_t i = 0; i < FP8Q_EVAL_POSITIONS; i++)
-        if (eval->position[i].tokens > 0)
-            sample_json(&eval->position[i], "from",
-                        i ? (uint64_t)FP8Q_EVAL_FIRST_POSITIONS << (i - 1) : 0, w);
-    fp8q_jsonw_close(w, ']');
-
-    fp8q_jsonw_open(w, "layer_error", '[');
-    for (uint32_t i = 0; i < eval->n_layers; i++)
-        fp8q_jsonw_number(w, NULL, eval->layer_error[i]);
-    fp8q_jsonw_close(w, ']');
+    fp8q_parts_json(&eval->modalities, "modalities", "modality", w);
+    fp8q_parts_json(&eval->categories, "categories", NULL, w);
+    fp8q_parts_json(&eval->positions, "positions", "from", w);
+    fp8q_states_json(eval, w);
 }

@@ -44,7 +44,30 @@ extern const char *const fp8q_eval_row_names[FP8Q_EVAL_N_ROWS];
 struct fp8q_eval_sample {
     uint64_t tokens, nll_tokens;
     double kld, top1, nll_source, nll_output; /* means */
+    char category[FP8Q_MAX_CATEGORY];
 };
+
+/* Tokens taken together: those of a modality, of the samples of a category, of a range of positions.
+ */
+struct fp8q_eval_part {
+    char name[FP8Q_MAX_CATEGORY];
+    uint64_t key; /* number of the modality; number of the category; first position */
+    struct fp8q_eval_figures figures;
+};
+/* Those that have tokens, in the order of their keys.  */
+struct fp8q_eval_parts {
+    struct fp8q_eval_part *items; /* owned */
+    size_t n;
+};
+
+/* What a layer leaves, and what one that joins later (an action expert) reads of it.  */
+enum fp8q_state {
+    FP8Q_STATE_HIDDEN, /* behind the layer */
+    FP8Q_STATE_KEYS,   /* behind the rotation */
+    FP8Q_STATE_VALUES,
+    FP8Q_N_STATES
+};
+extern const char *const fp8q_state_names[FP8Q_N_STATES];
 
 /* Positions are taken together from one power of two to the next: 0 to 15, 16 to 31, ...; the last
  * has all that are further in.  */
@@ -61,25 +84,28 @@ struct fp8q_eval {
     struct fp8q_eval_figures rows[FP8Q_EVAL_N_ROWS];
     struct fp8q_eval_sample *samples; /* of FP8Q_EVAL_OUTPUT; owned */
     size_t n_samples;
-    struct fp8q_eval_sample
-        modality[FP8Q_MODALITIES]; /* same, by the modality of the predicting token */
-    struct fp8q_eval_sample position[FP8Q_EVAL_POSITIONS]; /* same, by its place in the sample */
-    double *layer_error; /* per layer: rms(output - source) / rms(source) of the hidden state after
-                            it; owned */
+    struct fp8q_eval_parts modalities; /* of the predicting token; none if all is text */
+    struct fp8q_eval_parts categories; /* of its sample; none if no sample has one */
+    struct fp8q_eval_parts positions;  /* its place in the sample */
+    double *errors[FP8Q_N_STATES];     /* per layer: rms(output - source) / rms(source); owned */
+    double final_error;                /* same, of the hidden state behind the final norm */
     uint32_t n_layers;
     struct fp8q_eval_static *statics; /* owned */
     size_t n_statics;
     double clipped, unused;         /* the worst of them; NaN where there is none */
     uint64_t n_tokens, n_quantized; /* tokens run; linears that are F8 in the output */
-    bool by_modality;
 };
 
-/* FP8Q_E_ARG if the checkpoints are of different networks or the inputs do not fit or score
- * nothing.  */
+/* FP8Q_E_ARG if the checkpoints are of different networks or the inputs do not fit.  Inputs that score
+ * nothing are refused unless they are embeddings: what a policy's backbone sees predicts no token,
+ * and only its states are compared.  */
 int fp8q_eval_run(const struct fp8q_model *source, const struct fp8q_model *output,
                   const struct fp8q_inputs *inputs, const struct fp8q_eval_options *options,
                   struct fp8q_eval *eval_out, struct fp8q_error *err);
 void fp8q_eval_reset(struct fp8q_eval *eval);
+
+/* The layer with the largest error of a state.  */
+uint32_t fp8q_eval_worst(const struct fp8q_eval *eval, enum fp8q_state state);
 
 /* Members of the evidence: "kld", "top1", "ppl", ..., into an open object.  */
 void fp8q_eval_json(const struct fp8q_eval *eval, struct fp8q_jsonw *w);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * internal.h - what the files of measure/ share: the loop over groups of samples, and what sweep.c
- * and split.c, and drift.c and drift_codes.c, tell each other.
+ * internal.h - what the files of measure/ share: the loop over groups of samples, and what eval.c,
+ * parts.c and states.c, sweep.c and split.c, drift.c and drift_codes.c tell each other.
  */
 #ifndef FP8Q_MEASURE_INTERNAL_H
 #define FP8Q_MEASURE_INTERNAL_H
 
 #include "measure/drift.h"
+#include "measure/eval.h"
 #include "measure/sweep.h"
 
 /* Tokens of the longest sample.  */
@@ -20,6 +21,47 @@ typedef int fp8q_group_fn(void *ctx, const struct fp8q_group *group, size_t firs
 int fp8q_groups_run(const struct fp8q_model *model, const struct fp8q_model *other,
                     const struct fp8q_inputs *inputs, size_t max_tokens, fp8q_group_fn *run,
                     void *ctx, struct fp8q_error *err);
+
+/* ---- eval: parts.c --------------------------------------------------------------------------- */
+
+/* @modality, @range: of each token; the latter which of FP8Q_EVAL_POSITIONS.  Categories are those of
+ * the samples.  Lists stay empty where there is nothing to tell apart.  */
+int fp8q_parts_modalities(const struct fp8q_scores *scores, const uint8_t *modality,
+                          struct fp8q_eval_parts *out, struct fp8q_error *err);
+int fp8q_parts_categories(const struct fp8q_scores *scores, const struct fp8q_inputs *inputs,
+                          struct fp8q_eval_parts *out, struct fp8q_error *err);
+int fp8q_parts_positions(const struct fp8q_scores *scores, const uint8_t *range,
+                         struct fp8q_eval_parts *out, struct fp8q_error *err);
+/* @key: what the number of a part is called; NULL: its name says all.  */
+void fp8q_parts_json(const struct fp8q_eval_parts *parts, const char *list, const char *key,
+                     struct fp8q_jsonw *w);
+
+/* ---- eval: states.c -------------------------------------------------------------------------- */
+
+struct fp8q_state_sums {
+    double diff, ref; /* of squares */
+};
+struct fp8q_states {
+    struct fp8q_state_sums *sums[FP8Q_N_STATES]; /* by layer, one more for the final norm; owned */
+    float *keys, *values;                        /* of the source in this layer; owned */
+    size_t kv;                                   /* width of either */
+    unsigned branch; /* whose layer runs now: 0 the source, 1 the output */
+};
+/* Rows of the source and of the output, [n_rows][width].  */
+struct fp8q_state_pair {
+    const struct fp8q_gemm *gemm;
+    const float *source, *output;
+    size_t n_rows, width;
+};
+
+int fp8q_states_open(struct fp8q_states *states, const struct fp8q_model *model, size_t max_tokens,
+                     struct fp8q_error *err);
+void fp8q_states_close(struct fp8q_states *states);
+void fp8q_states_add(struct fp8q_states *states, enum fp8q_state state, uint32_t layer,
+                     const struct fp8q_state_pair *pair);
+fp8q_cache_fn fp8q_states_cache; /* its @ctx: struct fp8q_states */
+double fp8q_states_error(const struct fp8q_states *states, enum fp8q_state state, uint32_t layer);
+void fp8q_states_json(const struct fp8q_eval *eval, struct fp8q_jsonw *w);
 
 /* ---- sweep ----------------------------------------------------------------------------------- */
 

@@ -49,6 +49,11 @@ static double quantile(const double *sorted, size_t n, double q)
     return sorted[i] + (at - (double)i) * (sorted[i + 1] - sorted[i]);
 }
 
+static bool counts(const struct fp8q_scores *s, size_t token)
+{
+    return !s->part || s->part[token] == s->which;
+}
+
 struct sums {
     double *kld, *same, *nll, *tokens, *nll_tokens; /* by sample */
 };
@@ -104,14 +109,18 @@ static void kld_figures(double *klds, size_t n, struct fp8q_eval_figures *f)
 static void add_up(const struct fp8q_scores *s, double *by, double *klds,
                    struct fp8q_eval_figures *f)
 {
-    size_t n = s->n_tokens, m = s->n_samples;
+    size_t n = 0, m = s->n_samples;
     struct sums sums = {by, by + m, by + 2 * m, by + 3 * m, by + 4 * m};
     double nll_source = 0;
 
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < s->n_tokens; i++) {
+        if (!counts(s, i))
+            continue;
         add_token(s, &sums, i, f, &nll_source);
-        klds[i] = s->output[i].kld;
+        klds[n++] = s->output[i].kld;
     }
+    for (size_t i = 0; i < m; i++)
+        f->samples += sums.tokens[i] > 0;
 
     /* Sums by sample first, since the samples are the units of every error.  */
     f->kld = sum_of(sums.kld, m) / (double)n;
@@ -134,8 +143,24 @@ static void add_up(const struct fp8q_scores *s, double *by, double *klds,
 int fp8q_scores_figures(const struct fp8q_scores *s, struct fp8q_eval_figures *figures_out,
                         struct fp8q_error *err)
 {
-    *figures_out = (struct fp8q_eval_figures){.tokens = s->n_tokens};
-    if (s->n_tokens == 0)
+    const double none = (double)NAN;
+    *figures_out = (struct fp8q_eval_figures){.kld = none,
+                                              .kld_se = none,
+                                              .kld_se_by_token = none,
+                                              .kld_median = none,
+                                              .kld_p95 = none,
+                                              .kld_p99 = none,
+                                              .kld_p999 = none,
+                                              .kld_max = none,
+                                              .top1 = none,
+                                              .top1_se = none,
+                                              .ppl_source = none,
+                                              .ppl_output = none,
+                                              .dlnppl = none,
+                                              .dlnppl_se = none};
+    for (size_t i = 0; i < s->n_tokens; i++)
+        figures_out->tokens += counts(s, i);
+    if (figures_out->tokens == 0)
         return FP8Q_OK;
 
     double *klds = fp8q_array(s->n_tokens, sizeof(*klds));

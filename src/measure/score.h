@@ -8,7 +8,7 @@
 #include "model/head.h"
 
 struct fp8q_eval_figures {
-    uint64_t tokens;                     /* scored positions */
+    uint64_t tokens, samples;            /* scored positions, and the samples that they are of */
     double kld, kld_se, kld_se_by_token; /* mean and its standard error with samples (tokens) as
                                             units; NaN if fewer than 2 */
     double kld_median, kld_p95, kld_p99, kld_p999, kld_max;
@@ -24,8 +24,11 @@ struct fp8q_scores {
     const uint32_t *sample; /* which sample a token is of */
     const bool *has_target;
     size_t n_tokens, n_samples;
+    const uint8_t *part; /* NULL, or only the tokens of part @which count */
+    uint8_t which;
 };
 
+/* Of no token all figures but the counts are NaN.  */
 int fp8q_scores_figures(const struct fp8q_scores *scores, struct fp8q_eval_figures *figures_out,
                         struct fp8q_error *err);
 

@@ -66,7 +66,8 @@ struct fp8q_site_inputs {
 typedef int fp8q_site_fn(void *ctx, struct fp8q_forward *fw, const struct fp8q_site_inputs *inputs,
                          struct fp8q_error *err);
 
-/* Called with the keys behind the rotation and the values of a layer, @fw->k and @fw->v.  */
+/* Called with the keys behind the rotation and the values of a layer as attention reads them, @fw->k
+ * and @fw->v.  */
 typedef int fp8q_cache_fn(void *ctx, struct fp8q_forward *fw, const struct fp8q_group *group,
                           uint32_t layer, struct fp8q_error *err);
 

@@ -11,10 +11,15 @@
 
 #include "base/mem.h"
 #include "base/path.h"
+#include "base/utf8.h"
 
 const char *const fp8q_input_names[FP8Q_N_INPUTS] = {"input_ids",  "inputs_embeds", "position_ids",
                                                      "loss_mask",  "labels",        "modality",
-                                                     "prefix_len", "deepstack"};
+                                                     "prefix_len", "category",      "deepstack"};
+
+const char *const fp8q_modality_names[FP8Q_MODALITIES] = {"text",       "image",      "action",
+                                                          "modality 3", "modality 4", "modality 5",
+                                                          "modality 6", "modality 7"};
 
 /* ---- names --------------------------------------------------------------------------------- */
 
@@ -174,6 +179,22 @@ static int read_prefix(const struct fp8q_ckpt *file, const struct fp8q_tensor *t
     return FP8Q_OK;
 }
 
+/* A name that people will read in a table: one line of text.  */
+static int read_category(const struct fp8q_ckpt *file, const struct fp8q_tensor *t,
+                         struct fp8q_sample *s, struct fp8q_error *err)
+{
+    static const char expected[] = "1 to 63 bytes of UTF-8 without control characters, as U8";
+    if (t->dtype != FP8Q_U8 || t->ndim != 1 || t->n_elems == 0 || t->n_elems >= sizeof(s->category))
+        return bad_tensor(file, t, expected, err);
+
+    FP8Q_TRY(fp8q_ckpt_read(file, t, 0, s->category, (size_t)t->size_bytes, err));
+    s->category[t->n_elems] = 0;
+    for (size_t i = 0; i < t->n_elems; i++)
+        if ((unsigned char)s->category[i] < ' ' || s->category[i] == 0x7F)
+            return bad_tensor(file, t, expected, err);
+    return fp8q_utf8_is_valid(s->category) ? FP8Q_OK : bad_tensor(file, t, expected, err);
+}
+
 static int read_field(const struct fp8q_ckpt *file, const struct fp8q_tensor *t, const char *rest,
                       struct fp8q_inputs *inputs, struct fp8q_sample *s, struct fp8q_error *err)
 {
@@ -182,6 +203,8 @@ static int read_field(const struct fp8q_ckpt *file, const struct fp8q_tensor *t,
     bool wide = field == FP8Q_INPUT_EMBEDS || field == FP8Q_INPUT_DEEPSTACK;
     if (field == FP8Q_INPUT_PREFIX)
         return read_prefix(file, t, s, err);
+    if (field == FP8Q_INPUT_CATEGORY)
+        return read_category(file, t, s, err);
 
     /* All others have one entry a token, positions perhaps in three rows.  */
     uint32_t token_dim = field == FP8Q_INPUT_POSITIONS && t->ndim == 2 ? 1 : 0;
@@ -212,6 +235,7 @@ static int read_field(const struct fp8q_ckpt *file, const struct fp8q_tensor *t,
     case FP8Q_INPUT_MODALITY:
         return read_bytes(file, t, &s->modality, err);
     case FP8Q_INPUT_PREFIX:
+    case FP8Q_INPUT_CATEGORY:
     case FP8Q_N_INPUTS:
         break;
     }

@@ -6,7 +6,8 @@
  * In `*.inputs.safetensors`, for samples i = 0, 1, ...: `i.input_ids` I32/I64 [T] or
  * `i.inputs_embeds` BF16/F16/F32 [T,H]; optional `i.position_ids` I32/I64 [T] or [3,T],
  * `i.loss_mask` U8/BOOL [T], `i.labels` I32/I64 [T], `i.modality` U8 [T], `i.prefix_len` I32/I64
- * [1]: so many tokens at the front see one another in both directions (PaliGemma), `i.deepstack.K` BF16/F16/F32
+ * [1]: so many tokens at the front see one another in both directions (PaliGemma), `i.category` U8 [n]: what kind
+ * of sample it is, as 1 to 63 bytes of UTF-8, `i.deepstack.K` BF16/F16/F32
  * [T,H]: what is added to the hidden state behind layer K (Qwen3-VL; zero rows for text).  Labels and masks are
  * aligned with the tokens: position t predicts label t+1 (by default id t+1) and is scored unless
  * mask t+1 is 0; a negative label has no NLL.
@@ -16,7 +17,8 @@
 
 #include "model/model.h"
 
-#define FP8Q_MODALITIES 8 /* 0 text, 1 vision, 2 action or state; the rest is free */
+#define FP8Q_MODALITIES 8    /* 0 text, 1 vision, 2 action or state; the rest is free */
+#define FP8Q_MAX_CATEGORY 64 /* bytes of its name, with the end */
 
 #define FP8Q_MAX_DEEPSTACK 8
 
@@ -29,10 +31,12 @@ enum fp8q_input {
     FP8Q_INPUT_LABELS,
     FP8Q_INPUT_MODALITY,
     FP8Q_INPUT_PREFIX,
+    FP8Q_INPUT_CATEGORY,
     FP8Q_INPUT_DEEPSTACK, /* the first of FP8Q_MAX_DEEPSTACK names "deepstack.K" */
     FP8Q_N_INPUTS
 };
 extern const char *const fp8q_input_names[FP8Q_N_INPUTS];
+extern const char *const fp8q_modality_names[FP8Q_MODALITIES];
 
 struct fp8q_sample {
     size_t n_tokens;
@@ -45,6 +49,7 @@ struct fp8q_sample {
     uint8_t *modality;                    /* NULL: all 0 */
     float *deepstack[FP8Q_MAX_DEEPSTACK]; /* [n_tokens][hidden]; NULL: none */
     uint64_t prefix_len;                  /* 0: every token sees those before it only */
+    char category[FP8Q_MAX_CATEGORY];     /* "": none */
 };
 
 struct fp8q_inputs {

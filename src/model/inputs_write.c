@@ -57,6 +57,8 @@ static void add_sample(struct listing *l, const struct fp8q_sample *s, uint64_t 
     add_part(l, FP8Q_INPUT_MODALITY, FP8Q_U8, s->modality, t, 0);
     if (s->prefix_len)
         add_part(l, FP8Q_INPUT_PREFIX, FP8Q_I64, &s->prefix_len, 1, 0);
+    if (s->category[0])
+        add_part(l, FP8Q_INPUT_CATEGORY, FP8Q_U8, s->category, strlen(s->category), 0);
 
     /* Of these there may be several, so their names say which layer they follow.  */
     for (size_t k = 0; k < FP8Q_MAX_DEEPSTACK; k++) {

@@ -140,10 +140,10 @@ static int run_attention(const struct fp8q_layer *l, struct fp8q_error *err)
     FP8Q_TRY(run_site(l, FP8Q_Q_PROJ, 3, x, (float *const[]){fw->q, fw->k, fw->v}, err));
 
     FP8Q_TRY(fp8q_step_rotate(l, err));
-    if (fw->on_cache)
-        FP8Q_TRY(fw->on_cache(fw->on_site_ctx, fw, l->group, l->index, err));
     if (l->branch->cache_scales)
         pass_cache(l);
+    if (fw->on_cache)
+        FP8Q_TRY(fw->on_cache(fw->on_site_ctx, fw, l->group, l->index, err));
     FP8Q_TRY(fp8q_attention(fw, m, l->group, m->window[l->index], err));
     FP8Q_TRY(run_site(l, FP8Q_O_PROJ, 1, fw->att, &fw->x, err));
 

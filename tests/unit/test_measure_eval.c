@@ -215,7 +215,9 @@ static void threads_kernels_and_groups_change_no_bit(void **state)
             continue;
         }
         assert_memory_equal(e.rows, first.rows, sizeof(e.rows));
-        assert_memory_equal(e.layer_error, first.layer_error, e.n_layers * sizeof(double));
+        for (int state_of = 0; state_of < FP8Q_N_STATES; state_of++)
+            assert_memory_equal(e.errors[state_of], first.errors[state_of],
+                                e.n_layers * sizeof(double));
         fp8q_eval_reset(&e);
     }
     fp8q_eval_reset(&first);
@@ -251,7 +253,6 @@ static void modalities_and_samples_add_up(void **state)
     open_pair(&p, "qwen2.5-vl-new", NULL, "vl.inputs.safetensors", FP8Q_SCALE_F32);
     run_pair(&p, FP8Q_ACTS_SERVED, &e);
     const struct fp8q_eval_figures *f = &e.rows[FP8Q_EVAL_OUTPUT];
-    assert_true(e.by_modality);
 
     uint64_t tokens = 0, expected[FP8Q_MODALITIES] = {0};
     unsigned present = 0;
@@ -261,15 +262,18 @@ static void modalities_and_samples_add_up(void **state)
             if (fp8q_sample_scored(&p.inputs.samples[i], t))
                 expected[p.inputs.samples[i].modality[t]]++;
     for (size_t i = 0; i < FP8Q_MODALITIES; i++) {
-        assert_int_equal(e.modality[i].tokens, expected[i]);
         if (expected[i] == 0)
             continue;
-        present++;
+        const struct fp8q_eval_part *part = &e.modalities.items[present++];
+        assert_int_equal(part->key, i);
+        assert_string_equal(part->name, fp8q_modality_names[i]);
+        assert_int_equal(part->figures.tokens, expected[i]);
         tokens += expected[i];
-        kld += e.modality[i].kld * (double)expected[i];
-        top1 += e.modality[i].top1 * (double)expected[i];
+        kld += part->figures.kld * (double)expected[i];
+        top1 += part->figures.top1 * (double)expected[i];
     }
     assert_true(present > 1);
+    assert_int_equal(e.modalities.n, present);
     assert_int_equal(tokens, f->tokens);
     assert_true(fabs(kld / (double)tokens - f->kld) <= 1e-12);
     assert_true(fabs(top1 / (double)tokens - f->top1) <= 1e-12);
@@ -283,6 +287,82 @@ static void modalities_and_samples_add_up(void **state)
     assert_int_equal(tokens, f->tokens);
     assert_true(fabs(kld / (double)tokens - f->kld) <= 1e-12);
     fp8q_eval_reset(&e);
+    close_pair(&p);
+}
+
+/* A category's figures are those of its samples, with the error between them; samples without one
+ * stand apart.  */
+static void categories_are_their_samples(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gr\xc3\xbc\xc3\x9f", "", "gr\xc3\xbc\xc3\x9f"};
+    struct pair p;
+    struct fp8q_eval e;
+    open_pair(&p, "qwen3", NULL, "text.inputs.safetensors", FP8Q_SCALE_F32);
+    run_pair(&p, FP8Q_ACTS_SERVED, &e);
+    assert_int_equal(e.categories.n, 0);
+    fp8q_eval_reset(&e);
+
+    for (size_t i = 0; i < p.inputs.n_samples; i++)
+        snprintf(p.inputs.samples[i].category, FP8Q_MAX_CATEGORY, "%s", names[i % 3]);
+    run_pair(&p, FP8Q_ACTS_SERVED, &e);
+    assert_true(e.n_samples > 2);
+    assert_int_equal(e.categories.n, 2);
+
+    for (size_t k = 0; k < 2; k++) {
+        const struct fp8q_eval_part *part = &e.categories.items[k];
+        double kld[64] = {0}, tokens[64] = {0}, sum = 0;
+        uint64_t n = 0, samples = 0;
+        assert_string_equal(part->name, names[k]);
+        for (size_t i = 0; i < e.n_samples && i < 64; i++) {
+            if (strcmp(e.samples[i].category, names[k]) != 0 || e.samples[i].tokens == 0)
+                continue;
+            tokens[i] = (double)e.samples[i].tokens;
+            kld[i] = e.samples[i].kld * tokens[i];
+            sum += kld[i];
+            n += e.samples[i].tokens;
+            samples++;
+        }
+        assert_int_equal(part->figures.tokens, n);
+        assert_int_equal(part->figures.samples, samples);
+        assert_true(fabs(part->figures.kld - sum / (double)n) <= 1e-12);
+        double se = fp8q_ratio_se(kld, tokens, e.n_samples);
+        assert_true(samples < 2 ? isnan(part->figures.kld_se)
+                                : fabs(part->figures.kld_se - se) <= 1e-12);
+    }
+    fp8q_eval_reset(&e);
+    close_pair(&p);
+}
+
+/* What a policy's backbone sees predicts nothing: states are compared all the same, but only of
+ * embeddings.  */
+static void a_prefix_has_states_and_no_kld(void **state)
+{
+    (void)state;
+    struct pair p;
+    struct fp8q_eval e;
+    struct fp8q_error err = {0};
+    struct fp8q_eval_options options = {.acts = FP8Q_ACTS_NONE, .n_threads = 2};
+    open_pair(&p, "qwen2.5-vl-new", NULL, "vl.inputs.safetensors", FP8Q_SCALE_F32);
+    for (size_t i = 0; i < p.inputs.n_samples; i++)
+        p.inputs.samples[i].prefix_len = p.inputs.samples[i].n_tokens;
+
+    run_pair(&p, FP8Q_ACTS_NONE, &e);
+    assert_int_equal(e.rows[FP8Q_EVAL_OUTPUT].tokens, 0);
+    assert_true(isnan(e.rows[FP8Q_EVAL_OUTPUT].kld));
+    assert_int_equal(e.positions.n, 0);
+    assert_true(e.final_error > 1e-3 && e.final_error < 0.5);
+    for (int s = 0; s < FP8Q_N_STATES; s++)
+        for (uint32_t i = 0; i < e.n_layers; i++) {
+            assert_true(e.errors[s][i] > 1e-3 && e.errors[s][i] < 0.5);
+            assert_true(e.errors[s][i] <= e.errors[s][fp8q_eval_worst(&e, (enum fp8q_state)s)]);
+        }
+    fp8q_eval_reset(&e);
+
+    p.inputs.hidden = 0; /* as if they were ids */
+    assert_int_equal(fp8q_eval_run(&p.source_model, &p.output_model, &p.inputs, &options, &e, &err),
+                     FP8Q_E_ARG);
+    assert_non_null(strstr(err.message, "no position is scored"));
     close_pair(&p);
 }
 
@@ -303,10 +383,15 @@ static void positions_add_up(void **state)
                 expected[(t >= 16) + (t >= 32) + (t >= 64) + (t >= 128)]++;
     assert_true(expected[1] > 0);
 
-    for (size_t i = 0; i < FP8Q_EVAL_POSITIONS; i++) {
-        assert_int_equal(e.position[i].tokens, expected[i]);
+    for (size_t i = 0, n = 0; i < FP8Q_EVAL_POSITIONS; i++) {
+        if (expected[i] == 0)
+            continue;
+        const struct fp8q_eval_part *part = &e.positions.items[n++];
+        assert_int_equal(part->key, i ? 16u << (i - 1) : 0);
+        assert_int_equal(part->figures.tokens, expected[i]);
         tokens += expected[i];
-        kld += expected[i] ? e.position[i].kld * (double)expected[i] : 0;
+        kld += part->figures.kld * (double)expected[i];
+        assert_int_equal(e.positions.n >= n, true);
     }
 
     assert_int_equal(tokens, e.rows[FP8Q_EVAL_OUTPUT].tokens);
@@ -327,7 +412,12 @@ static void quantiles_are_those_of_numpy(void **state)
 
     for (size_t i = 0; i < N; i++)
         output[i].kld = (double)((i * 7 % N) * (i * 7 % N));
-    const struct fp8q_scores scores = {source, output, sample, has_target, N, 1};
+    const struct fp8q_scores scores = {.source = source,
+                                       .output = output,
+                                       .sample = sample,
+                                       .has_target = has_target,
+                                       .n_tokens = N,
+                                       .n_samples = 1};
     struct fp8q_error err = {0};
     assert_ok(fp8q_scores_figures(&scores, &f, &err), &err);
 
@@ -398,6 +488,8 @@ int main(void)
         cmocka_unit_test(threads_kernels_and_groups_change_no_bit),
         cmocka_unit_test(equal_checkpoints_differ_in_nothing),
         cmocka_unit_test(modalities_and_samples_add_up),
+        cmocka_unit_test(categories_are_their_samples),
+        cmocka_unit_test(a_prefix_has_states_and_no_kld),
         cmocka_unit_test(positions_add_up),
         cmocka_unit_test(quantiles_are_those_of_numpy),
         cmocka_unit_test(what_does_not_fit_is_refused),

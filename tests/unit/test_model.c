@@ -178,6 +178,8 @@ static void broken_inputs_are_refused(void **state)
     int64_t ids[4] = {1, 2, 3, 4};
     float embeds[8] = {0};
     uint8_t bytes[4] = {0, 1, 9, 1};
+    char too_long[65];
+    memset(too_long, 'a', sizeof(too_long));
     const struct {
         struct memory_tensor tensors[2];
         size_t n;
@@ -212,6 +214,21 @@ static void broken_inputs_are_refused(void **state)
         {{{"0.input_ids", FP8Q_I64, {4}, 1, ids}, {"0.prefix_len", FP8Q_I64, {2}, 1, ids}},
          2,
          "one number"},
+        {{{"0.input_ids", FP8Q_I64, {4}, 1, ids}, {"0.category", FP8Q_U8, {4}, 1, bytes}},
+         2,
+         "without control characters"},
+        {{{"0.input_ids", FP8Q_I64, {4}, 1, ids}, {"0.category", FP8Q_U8, {2}, 1, "a\xff"}},
+         2,
+         "bytes of UTF-8"},
+        {{{"0.input_ids", FP8Q_I64, {4}, 1, ids}, {"0.category", FP8Q_U8, {64}, 1, too_long}},
+         2,
+         "1 to 63 bytes"},
+        {{{"0.input_ids", FP8Q_I64, {4}, 1, ids}, {"0.category", FP8Q_U8, {0}, 1, bytes}},
+         2,
+         "1 to 63 bytes"},
+        {{{"0.input_ids", FP8Q_I64, {4}, 1, ids}, {"0.category", FP8Q_I64, {4}, 1, ids}},
+         2,
+         "as U8"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         struct fp8q_error err = {0};
@@ -237,8 +254,13 @@ static void written_inputs_are_read_back(void **state)
         assert_ok(
             fp8q_inputs_open(data_path("eval/%s.inputs.safetensors", names[i]), &a, NULL, &err),
             &err);
+        uint32_t bare = a.fingerprint;
+        strcpy(a.samples[0].category, "Wei\xc3\x9f");
+        assert_ok(fp8q_inputs_finish(&a, &err), &err);
+        assert_true(a.fingerprint != bare); /* limits by category would judge otherwise */
         assert_ok(fp8q_inputs_write(&a, path, &err), &err);
         assert_ok(fp8q_inputs_open(path, &b, NULL, &err), &err);
+        assert_string_equal(b.samples[0].category, a.samples[0].category);
         assert_int_equal(a.fingerprint, b.fingerprint);
         assert_int_equal(a.n_tokens, b.n_tokens);
         assert_string_equal(a.dataset, b.dataset);
