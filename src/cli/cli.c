@@ -97,14 +97,13 @@ void cli_print(struct cli *cli, const char *fmt, ...)
     va_end(args);
 }
 
-/* Bytes of @line that fit into @columns and end before a blank; all of them if it fits or has no blank
- * there.  Escape sequences (ESC [ ... m) take no room, nor do the later bytes of a character.  */
+/* Bytes of @line that fit into @columns and end before a blank, the first word at least.  Escape sequences (ESC [ ... m) take no room, nor do the later bytes of a character.  */
 static size_t fitting(const char *line, unsigned columns)
 {
     unsigned used = 0;
     size_t cut = 0, i = 0;
 
-    for (; line[i] && used <= columns; i++) {
+    for (; line[i] && (used <= columns || cut == 0); i++) {
         if (line[i] == '\033') {
             i += strcspn(line + i, "m");
             continue;
