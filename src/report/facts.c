@@ -432,6 +432,8 @@ void fp8q_facts_reset(struct fp8q_facts *f)
     free(f->path);
     free(f->source_path);
     free(f->base_model);
+    for (size_t i = 0; i < FP8Q_CARD_KEYS; i++)
+        free(f->inherited[i]);
     free(f->options);
 
     /* Last: names are borrowed from the checkpoint that it owns.  */

@@ -65,11 +65,23 @@ enum { FP8Q_FACTS_TP = 6 }; /* 2, 4, ... 64 ways */
 
 enum fp8q_facts_verdict { FP8Q_FACTS_PASSED, FP8Q_FACTS_UNDECIDED, FP8Q_FACTS_FAILED };
 
+/* What the model card of the source says of it, which holds for the output too.  */
+enum fp8q_card_key {
+    FP8Q_CARD_LICENSE,
+    FP8Q_CARD_LICENSE_NAME,
+    FP8Q_CARD_LICENSE_LINK,
+    FP8Q_CARD_LIBRARY,
+    FP8Q_CARD_PIPELINE,
+    FP8Q_CARD_KEYS
+};
+extern const char *const fp8q_card_keys[FP8Q_CARD_KEYS]; /* as the hub spells them */
+
 struct fp8q_facts {
     struct fp8q_facts_request request; /* borrowed */
     char *name;                        /* of the output's folder or file; owned */
     char *path, *source_path;          /* as given, or as the manifest says; NULL: not known */
     char *base_model;                  /* NULL: not known */
+    char *inherited[FP8Q_CARD_KEYS];   /* NULL: not said; owned */
     char *options; /* of the quantize that made it, for a shell: " --tp 2"; "" */
 
     struct fp8q_report proof; /* owns the checkpoint */

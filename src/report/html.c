@@ -240,6 +240,11 @@ static void write_origin(const struct fp8q_facts *f, struct fp8q_text *t)
     fp8q_text_puts(t, "<dl class=\"list\">\n");
     write_fingerprint("Fingerprint of the output", f->output, t);
     write_fingerprint("Fingerprint of the source", f->source, t);
+    if (f->inherited[FP8Q_CARD_LICENSE]) {
+        fp8q_text_puts(t, "<dt>Licence, that of the source</dt><dd>");
+        fp8q_put_html(t, f->inherited[FP8Q_CARD_LICENSE]);
+        fp8q_text_puts(t, "</dd>\n");
+    }
     fp8q_text_puts(t, "<dt>Report</dt><dd>");
     fp8q_put_html(t, f->request.created);
     fp8q_text_puts(t, ", fp8q " FP8Q_VERSION "</dd>\n</dl>\n");

@@ -34,6 +34,7 @@ static void head_json(const struct fp8q_facts *f, struct fp8q_jsonw *w)
     fp8q_jsonw_string(w, "path", f->path);
     fp8q_jsonw_string(w, "source", f->source_path);
     fp8q_jsonw_string(w, "base_model", f->base_model);
+    fp8q_jsonw_string(w, "license", f->inherited[FP8Q_CARD_LICENSE]);
     fp8q_jsonw_string(w, "created", f->request.created);
     fp8q_jsonw_string(w, "verdict", verdicts[f->verdict]);
     fp8q_jsonw_string(w, "verdict_text", f->verdict_text);

@@ -53,8 +53,17 @@ static void write_front_matter(const struct fp8q_facts *f, struct fp8q_text *t)
         fp8q_text_puts(t, "\nbase_model_relation: quantized\n");
     }
 
-    fp8q_text_puts(t,
-                   "library_name: transformers\ntags:\n- fp8\n- block-fp8\n- quantized\n- fp8q\n");
+    for (size_t i = 0; i < FP8Q_CARD_KEYS; i++) {
+        const char *usual = i == FP8Q_CARD_LIBRARY ? "transformers" : NULL;
+        const char *value = f->inherited[i] ? f->inherited[i] : usual;
+        if (!value)
+            continue;
+        fp8q_text_printf(t, "%s: ", fp8q_card_keys[i]);
+        fp8q_put_yaml(t, value);
+        fp8q_text_puts(t, "\n");
+    }
+
+    fp8q_text_puts(t, "tags:\n- fp8\n- block-fp8\n- quantized\n- fp8q\n");
     if (*method && strcmp(method, "fp8") != 0) {
         fp8q_text_puts(t, "- ");
         fp8q_put_yaml(t, method);
@@ -202,6 +211,26 @@ static void write_making(const struct fp8q_facts *f, struct fp8q_text *t)
                      f->source.known ? "f" : "F", (unsigned)f->output.crc32);
 }
 
+/* "other" says nothing: then it is what the card calls it.  */
+static void write_licence(const struct fp8q_facts *f, struct fp8q_text *t)
+{
+    const char *licence = f->inherited[FP8Q_CARD_LICENSE];
+    if (f->inherited[FP8Q_CARD_LICENSE_NAME])
+        licence = f->inherited[FP8Q_CARD_LICENSE_NAME];
+
+    fp8q_text_puts(t,
+                   "\n## Licence\n\nThat of the source, whose weights these are in another format");
+    if (licence) {
+        fp8q_text_puts(t, ": ");
+        fp8q_put_markdown(t, licence);
+    }
+    if (f->inherited[FP8Q_CARD_LICENSE_LINK]) {
+        fp8q_text_puts(t, ", ");
+        fp8q_put_code(t, f->inherited[FP8Q_CARD_LICENSE_LINK]);
+    }
+    fp8q_text_puts(t, ".\n");
+}
+
 static void write_base_model(const struct fp8q_facts *f, struct fp8q_text *t)
 {
     const char *id = f->base_model;
@@ -239,6 +268,7 @@ void fp8q_facts_card(const struct fp8q_facts *f, struct fp8q_text *t)
     fp8q_text_puts(t, "\n");
     write_serving(f, t);
     write_making(f, t);
+    write_licence(f, t);
     fp8q_c_locale_leave(before);
 }
 

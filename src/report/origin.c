@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * origin.c - what things are called: the output, its source, the model on the hub, and the command
- * that made it.
+ * that made it; and what the output inherits from the source's model card.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/dir.h"
+#include "base/file.h"
 #include "base/path.h"
 #include "plan/manifest.h"
 #include "report/internal.h"
@@ -62,6 +63,89 @@ static char *guess_base_model(const struct fp8q_facts *f)
 
     char *id = f->source_path ? id_of_cache(f->source_path) : NULL;
     return id || !fp8q_is_hub_id(name) ? id : strdup(name);
+}
+
+/* ---- the source's model card ----------------------------------------------------------------- */
+
+const char *const fp8q_card_keys[FP8Q_CARD_KEYS] = {
+    [FP8Q_CARD_LICENSE] = "license",           [FP8Q_CARD_LICENSE_NAME] = "license_name",
+    [FP8Q_CARD_LICENSE_LINK] = "license_link", [FP8Q_CARD_LIBRARY] = "library_name",
+    [FP8Q_CARD_PIPELINE] = "pipeline_tag",
+};
+
+/* A scalar of YAML on one line, plain or in quotes.  NULL: nothing, or something else, as a list, an
+ * escape or a block, which no licence needs.  */
+static char *scalar_of(const char *text, size_t len)
+{
+    static const char no_plain[] = "[{|>&*!%@`#,?";
+    const char *end = text + len, *stop;
+
+    while (end > text && strchr(" \t\r", end[-1]))
+        end--;
+    text += strspn(text, " \t");
+    if (text >= end || memchr(text, '\\', (size_t)(end - text)))
+        return NULL;
+
+    if (*text == '"' || *text == '\'') {
+        stop = memchr(text + 1, *text, (size_t)(end - text - 1));
+        return stop ? strndup(text + 1, (size_t)(stop - text - 1)) : NULL;
+    }
+    if (strchr(no_plain, *text))
+        return NULL;
+
+    /* A comment begins behind a blank.  */
+    stop = memmem(text, (size_t)(end - text), " #", 2);
+    return strndup(text, (size_t)((stop ? stop : end) - text));
+}
+
+/* A line of the front matter; of a key that occurs twice the first counts.  */
+static void take_line(struct fp8q_facts *f, const char *line, size_t len)
+{
+    for (size_t i = 0; i < FP8Q_CARD_KEYS; i++) {
+        size_t key = strlen(fp8q_card_keys[i]);
+        if (f->inherited[i] || len <= key || line[key] != ':' ||
+            strncmp(line, fp8q_card_keys[i], key) != 0)
+            continue;
+
+        char *value = scalar_of(line + key + 1, len - key - 1);
+        f->inherited[i] = fp8q_clean(value);
+        free(value);
+    }
+}
+
+/* What stands between the first two lines of three dashes.  */
+static void take_front_matter(struct fp8q_facts *f, const char *text)
+{
+    if (strncmp(text, "---", 3) != 0)
+        return;
+
+    for (const char *line = strchr(text, '\n'); line && *++line; line = strchr(line, '\n')) {
+        if (strncmp(line, "---", 3) == 0)
+            return;
+        take_line(f, line, strcspn(line, "\n"));
+    }
+}
+
+static int read_card(struct fp8q_facts *f, struct fp8q_error *err)
+{
+    enum { MOST = 4 << 20 };
+    bool is_dir = false;
+    char *path, *text = NULL;
+    size_t len;
+    if (!f->request.source)
+        return FP8Q_OK;
+    FP8Q_TRY(fp8q_is_dir(f->request.source, &is_dir, err));
+    if (!is_dir)
+        return FP8Q_OK;
+
+    path = fp8q_join(f->request.source, "README.md");
+    int status =
+        path ? fp8q_read_file_if_there(path, MOST, &text, &len, err) : fp8q_fail_nomem(err);
+    if (text)
+        take_front_matter(f, text);
+    free(path);
+    free(text);
+    return status;
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
@@ -143,6 +227,7 @@ int fp8q_facts_name(struct fp8q_facts *f, struct fp8q_error *err)
     f->path = fp8q_clean(f->request.output);
     f->source_path = fp8q_clean(source);
     f->base_model = guess_base_model(f);
+    FP8Q_TRY(read_card(f, err));
     f->options = f->proof.ours ? command_of(&f->proof.manifest) : fp8q_clean("");
 
     bool complete = f->path && f->options && (!source || f->source_path);

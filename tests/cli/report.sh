@@ -66,3 +66,16 @@ run fp8q report -q "$evil" -o evil.html
 grep -c '<script' evil.html
 grep -o '<h1>.*</h1>' evil.html
 fp8q report "$evil" --format md | grep -n 'script'
+
+# What the source's model card says of its licence holds for the output; what is no plain text is left out.
+cp -rL $model licensed && chmod -R u+w licensed
+card() { # FRONT MATTER
+    printf '%b' "$1" >licensed/README.md
+    echo "-- $1"
+    fp8q report out --source licensed --format md >card.md && sed -n '2,/^tags/p; /^## Licence/,$p' card.md | grep -v '^$'
+}
+card '---\nlicense: apache-2.0\npipeline_tag: image-text-to-text # as the hub has it\n---\nlicense: none\n'
+card '---\r\nlicense: other\r\nlicense_name: "Example | License"\r\nlicense_link: https://example.com/LICENSE\r\nlibrary_name: '"'lerobot'"'\r\n---\r\n'
+card '---\nlicense: [mit, apache-2.0]\nlicense_name: |\n  a\nlicense_link: &x y\n'
+card '---\nlicense:\n- mit\npipeline_tag: "a\\n---"\n---\n'
+card 'license: mit\n'
