@@ -193,6 +193,8 @@ struct fp8q_request {
     enum fp8q_dtype to;                /* FP8Q_BF16 (also if 0), FP8Q_F16 or FP8Q_F32 */
     enum fp8q_input_range input_range; /* FP8_STATIC */
     enum fp8q_kv_cache kv_cache;
+    const char *const *schemes; /* "PATTERN=NAME": another scheme than @scheme for what matches */
+    size_t n_schemes;
 };
 
 static inline void fp8q_request_init(struct fp8q_request *request)
@@ -361,6 +363,7 @@ struct fp8q_planned_tensor {
     const char *shard;
     bool quantize;      /* false: left as it is, or dequantized */
     const char *reason; /* stable word: "backbone", "norm", "vision", "ragged", ... */
+    const char *scheme; /* "FP8_BLOCK", ...; NULL: not quantized */
 };
 const struct fp8q_planned_tensor *fp8q_conversion_tensor(const struct fp8q_conversion *conversion,
                                                          size_t index);
@@ -392,6 +395,7 @@ struct fp8q_reason_count {
     bool quantized;
     size_t tensors;
     uint64_t source_bytes, output_bytes;
+    const char *scheme; /* a reason has a row for each; NULL: not quantized */
 };
 const struct fp8q_reason_count *fp8q_conversion_reason(const struct fp8q_conversion *conversion,
                                                        size_t index);

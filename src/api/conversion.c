@@ -26,7 +26,7 @@ static int make_plan(struct fp8q_conversion *c, struct fp8q_warnings *warnings,
     struct fp8q_plan_options options = fp8q_request_options(&c->request, c->like);
     struct fp8q_shown shown;
 
-    if ((options.static_inputs || options.fp8_cache) && c->request.calibration) {
+    if (fp8q_plan_takes_data(&options) && c->request.calibration) {
         FP8Q_TRY(
             fp8q_data_scales_open(c->request.calibration, c->request.input_range, &c->data, err));
         options.data = &c->data.scales;

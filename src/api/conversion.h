@@ -23,7 +23,7 @@ struct fp8q_conversion {
     struct fp8q_plan_info info;
     struct fp8q_planned_tensor *tensors;
     struct fp8q_output_tensor *outputs;
-    struct fp8q_reason_count reasons[FP8Q_N_REASONS];
+    struct fp8q_reason_count reasons[FP8Q_N_REASONS * FP8Q_N_SCHEMES];
     size_t n_reasons;
     char *default_destination;
     struct fp8q_text lock;

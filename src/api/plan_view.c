@@ -12,20 +12,23 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "format/names.h"
+#include "select/scheme.h"
 
 static void describe_tensors(struct fp8q_conversion *c)
 {
     for (size_t i = 0; i < c->ckpt->n_tensors; i++) {
         const struct fp8q_tensor *t = &c->ckpt->tensors[i];
         const struct fp8q_decision *d = &c->plan->selection.decisions[i];
-        c->tensors[i] = (struct fp8q_planned_tensor){.name = t->name,
-                                                     .dtype = t->dtype,
-                                                     .ndim = t->ndim,
-                                                     .shape = t->shape,
-                                                     .bytes = t->size_bytes,
-                                                     .shard = c->ckpt->shards[t->shard].name,
-                                                     .quantize = d->quantize,
-                                                     .reason = fp8q_reason_name(d->reason)};
+        c->tensors[i] = (struct fp8q_planned_tensor){
+            .name = t->name,
+            .dtype = t->dtype,
+            .ndim = t->ndim,
+            .shape = t->shape,
+            .bytes = t->size_bytes,
+            .shard = c->ckpt->shards[t->shard].name,
+            .quantize = d->quantize,
+            .reason = fp8q_reason_name(d->reason),
+            .scheme = d->quantize ? fp8q_scheme_names[d->scheme] : NULL};
     }
 }
 
@@ -47,16 +50,20 @@ static void describe_outputs(struct fp8q_conversion *c)
 /* Reasons for leaving come before reasons for quantizing in the enum, and so do they here.  */
 static void describe_reasons(struct fp8q_conversion *c)
 {
-    for (int r = 0; r < FP8Q_N_REASONS; r++) {
-        const struct fp8q_count *count = &c->plan->by_reason[r];
+    for (unsigned i = 0; i < FP8Q_N_REASONS * FP8Q_N_SCHEMES; i++) {
+        unsigned r = i / FP8Q_N_SCHEMES, s = i % FP8Q_N_SCHEMES;
+        const struct fp8q_count *count = &c->plan->by_scheme[r][s];
+        bool quantized = r >= FP8Q_WHY_BACKBONE;
         if (count->tensors == 0)
             continue;
+
         c->reasons[c->n_reasons++] =
             (struct fp8q_reason_count){.reason = fp8q_reason_name((enum fp8q_reason)r),
-                                       .quantized = r >= FP8Q_WHY_BACKBONE,
+                                       .quantized = quantized,
                                        .tensors = count->tensors,
                                        .source_bytes = count->source_bytes,
-                                       .output_bytes = count->output_bytes};
+                                       .output_bytes = count->output_bytes,
+                                       .scheme = quantized ? fp8q_scheme_names[s] : NULL};
     }
 }
 

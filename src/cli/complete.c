@@ -41,10 +41,14 @@ static bool is_file(const struct cli_option *o)
 /* @lead is what stands in the same word before the value: "--format=" or nothing.  */
 static void offer_values(const struct cli_option *o, const char *lead, const char *typed)
 {
-    if (o->kind == CLI_WORD || o->kind == CLI_WORDS) {
+    if (cli_has_words(o)) {
         const struct cli_word *word = o->target;
+        const char *behind = o->kind == CLI_WORD_OF ? strrchr(typed + strlen(lead), '=') : NULL;
+        char head[256]; /* what stands before the word: a pattern too */
+        snprintf(head, sizeof(head), "%.*s", behind ? (int)(behind + 1 - typed) : (int)strlen(lead),
+                 behind ? typed : lead);
         for (size_t i = 0; word->words[i]; i++)
-            cli_complete_word(lead, word->words[i], typed, NULL);
+            cli_complete_word(head, word->words[i], typed, NULL);
     } else if (strcmp(o->name, "kernel") == 0) {
         for (size_t i = 0; fp8q_kernels[i]; i++)
             if (fp8q_kernels[i]->usable())
@@ -78,7 +82,8 @@ static void offer_options(const struct cli *cli, const struct cli_syntax *syntax
 {
     for (const struct cli_option *o = options; o->name; o++) {
         /* Aliases are understood, not advertised; only a list may be given again.  */
-        if (!o->help || (o->kind != CLI_LIST && cli_given(cli, o->name)))
+        bool again = o->kind == CLI_LIST || o->kind == CLI_WORD_OF;
+        if (!o->help || (!again && cli_given(cli, o->name)))
             continue;
         if (!is_excluded(cli, syntax->rules, o))
             cli_complete_word("--", o->name, typed, o->help);

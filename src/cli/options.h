@@ -16,6 +16,7 @@ enum cli_kind {
     CLI_LIST,    /* struct cli_list: may be given again */
     CLI_WORD,    /* struct cli_word: one of its words, in any case */
     CLI_WORDS,   /* the same, and may be given again: *@value collects them as bits */
+    CLI_WORD_OF, /* struct cli_word_of: a word, or PAT=WORD, which may be given again */
     CLI_UINT,    /* uint64_t, decimal, from 1 to 2^31 - 1 */
     CLI_THREADS, /* uint64_t, 0 (all) to 1024 */
     CLI_NUMBER,  /* double, finite and not negative */
@@ -32,6 +33,12 @@ struct cli_list {
 struct cli_word {
     const char *const *words; /* NULL-terminated */
     unsigned *value;          /* index of the word that was given */
+};
+
+/* One word for all, and others for what matches a pattern.  */
+struct cli_word_of {
+    struct cli_word word; /* first, so that it is a struct cli_word too */
+    struct cli_list *items;
 };
 
 struct cli_option {
@@ -78,6 +85,9 @@ void cli_print_help(const struct cli_syntax *syntax, const struct cli_option *co
 
 /* Stores the value of an option, or says what was expected.  */
 int cli_set_option(struct cli *cli, const struct cli_option *o, const char *value);
+
+/* Whether its values are words of a list.  */
+bool cli_has_words(const struct cli_option *o);
 
 /* Whether @name is one of the space-separated @names.  */
 bool cli_is_among(const char *name, const char *names);

@@ -47,22 +47,39 @@ static uint64_t largest_reason(const struct fp8q_conversion *c)
     return largest;
 }
 
+/* Whether tensors are quantized with more than one scheme, so that rows have to name it.  */
+static bool is_mixed(const struct fp8q_conversion *c)
+{
+    const struct fp8q_reason_count *r;
+    const char *first = NULL;
+    bool mixed = false;
+
+    for (size_t i = 0; (r = fp8q_conversion_reason(c, i)); i++) {
+        first = first ? first : r->scheme;
+        mixed |= r->scheme && strcmp(r->scheme, first) != 0;
+    }
+    return mixed;
+}
+
 /* "  quantize  backbone  14 tensors  1.97 MB -> 983.28 kB", and a bar: its length the source's bytes,
  * what is filled the output's.  */
-static void print_reason(struct cli *cli, const struct fp8q_reason_count *r, uint64_t largest)
+static void print_reason(struct cli *cli, const struct fp8q_reason_count *r, bool mixed,
+                         uint64_t largest)
 {
-    enum { BEFORE_BAR = 73 };
+    enum { BEFORE_BAR = 73, SCHEME = 12 };
     char before[32], after[32], arrow[48] = "";
     struct cli_bar bar;
 
     /* What is left as it is keeps its size.  */
     if (r->quantized)
         snprintf(arrow, sizeof(arrow), " -> %s", fp8q_show_bytes(after, r->output_bytes));
-    cli_print(cli, "  %-9s %-19s %6zu tensor%-1s %12s", r->quantized ? "quantize" : "leave",
-              r->reason, r->tensors, fp8q_plural(r->tensors),
+    cli_print(cli, "  %-9s %-19s", r->quantized ? "quantize" : "leave", r->reason);
+    if (mixed)
+        cli_print(cli, " %-*s", SCHEME - 1, r->scheme ? r->scheme : "");
+    cli_print(cli, " %6zu tensor%-1s %12s", r->tensors, fp8q_plural(r->tensors),
               fp8q_show_bytes(before, r->source_bytes));
 
-    cli_bar(&bar, BEFORE_BAR, r->output_bytes, r->source_bytes, largest);
+    cli_bar(&bar, BEFORE_BAR + (mixed ? SCHEME : 0), r->output_bytes, r->source_bytes, largest);
     if (*bar.text)
         cli_print(cli, "%-13s %s\n", arrow, bar.text);
     else
@@ -73,10 +90,11 @@ static void print_reasons(struct cli *cli, const struct fp8q_conversion *c, bool
 {
     const struct fp8q_reason_count *r;
     uint64_t largest = largest_reason(c);
+    bool mixed = is_mixed(c);
 
     for (size_t i = 0; (r = fp8q_conversion_reason(c, i)); i++)
         if (r->quantized == quantized)
-            print_reason(cli, r, largest);
+            print_reason(cli, r, mixed, largest);
 }
 
 static bool is_unclear(const char *reason)
@@ -186,6 +204,7 @@ static void write_tensors(struct fp8q_jsonw *w, const struct fp8q_conversion *c)
         fp8q_jsonw_string(w, "name", t->name);
         fp8q_jsonw_string(w, "action", t->quantize ? "quantize" : "keep");
         fp8q_jsonw_string(w, "reason", t->reason);
+        fp8q_jsonw_string(w, "scheme", t->scheme);
         cli_json_type(w, t->dtype, t->shape, t->ndim);
         fp8q_jsonw_string(w, "shard", t->shard);
         fp8q_jsonw_close(w, '}');

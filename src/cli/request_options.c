@@ -44,6 +44,11 @@ static void *target_of(struct cli_request *r, const struct fp8q_request_member *
         return at;
     case FP8Q_MEMBER_WORD:
         *word = (struct cli_word){m->words, at};
+        if (cli_request_list(r, m->option)) {
+            r->word_of = (struct cli_word_of){*word, cli_request_list(r, m->option)};
+            *kind_out = CLI_WORD_OF;
+            return &r->word_of;
+        }
         break;
     case FP8Q_MEMBER_FLOAT:
         *word = (struct cli_word){float_words, &r->to};
@@ -66,7 +71,8 @@ void cli_request_open(struct cli_request *r, unsigned use, const struct cli_opti
 
     for (const struct fp8q_request_member *m = fp8q_request_members; m->key; m++) {
         enum cli_kind kind;
-        if (!m->option || !(m->use & use))
+        /* Items of a word come by the word's own option.  */
+        if (!m->option || !(m->use & use) || (m->kind == FP8Q_MEMBER_LIST && m->words))
             continue;
 
         void *target = target_of(r, m, &n_words, &kind);

@@ -15,7 +15,8 @@ struct cli_request {
     struct cli_option options[CLI_MOST_OPTIONS]; /* of the table, then the command's own */
     struct cli_list lists[CLI_REQUEST_LISTS];
     struct cli_word words[CLI_REQUEST_WORDS];
-    unsigned to; /* index of --dtype's word */
+    struct cli_word_of word_of; /* the one word that patterns may change */
+    unsigned to;                /* index of --dtype's word */
 };
 
 /* Fills in @r->options with the table's rows for @use, and the command's @own options behind them.

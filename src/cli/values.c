@@ -126,6 +126,7 @@ static const char *expected_text(const struct cli_option *o, char *buf, size_t c
         return "a size such as 512MiB or 5GB";
     case CLI_WORD:
     case CLI_WORDS:
+    case CLI_WORD_OF:
         list_words(o->target, buf, cap);
         return buf;
     default:
@@ -140,15 +141,36 @@ static int fail_value(struct cli *cli, const struct cli_option *o, const char *v
     struct cli_hint hint;
     char expected[256];
 
-    if (o->kind == CLI_WORD || o->kind == CLI_WORDS) {
+    if (cli_has_words(o)) {
         const struct cli_word *word = o->target;
+        const char *typed =
+            o->kind == CLI_WORD_OF && strrchr(value, '=') ? strrchr(value, '=') + 1 : value;
         for (size_t i = 0; word->words[i]; i++)
-            cli_suggest_offer(&near, value, word->words[i]);
+            cli_suggest_offer(&near, typed, word->words[i]);
     }
 
     return fp8q_fail(&cli->error, FP8Q_E_ARG, "usage", "--%s: expected %s, found \"%s\"%s", o->name,
                      expected_text(o, expected, sizeof(expected)), fp8q_show(&shown, value),
                      cli_suggest_hint(&near, "", &hint));
+}
+
+/* A word alone, or one behind the last "=" of a pattern.  */
+static int set_word_of(struct cli *cli, const struct cli_option *o, const char *value)
+{
+    const struct cli_word_of *of = o->target;
+    const char *behind = strrchr(value, '=');
+    unsigned index;
+
+    if (!behind && parse_word(value, &of->word, of->word.value))
+        return FP8Q_OK;
+    if (behind && behind > value && parse_word(behind + 1, &of->word, &index))
+        return cli_list_add(of->items, value, &cli->error);
+    return fail_value(cli, o, value);
+}
+
+bool cli_has_words(const struct cli_option *o)
+{
+    return o->kind == CLI_WORD || o->kind == CLI_WORDS || o->kind == CLI_WORD_OF;
 }
 
 int cli_set_option(struct cli *cli, const struct cli_option *o, const char *value)
@@ -178,6 +200,8 @@ int cli_set_option(struct cli *cli, const struct cli_option *o, const char *valu
         if (ok)
             *((const struct cli_word *)o->target)->value |= 1U << index;
         break;
+    case CLI_WORD_OF:
+        return set_word_of(cli, o, value);
     case CLI_UINT:
         ok = parse_uint(value, 1, INT32_MAX, o->target);
         break;

@@ -171,7 +171,8 @@ static void report_done(struct cli *cli, const struct settings *s, const struct 
         return;
     }
 
-    if (r->calibration && r->scheme == FP8Q_SCHEME_STATIC)
+    bool for_scales = r->scheme == FP8Q_SCHEME_STATIC && result->n_gptq + result->n_plain == 0;
+    if (r->calibration && for_scales)
         cli_print(cli, "input scales from %s\n", r->calibration);
     else if (r->calibration)
         cli_print(cli,

@@ -194,8 +194,10 @@ static int open_rounding(const struct job *j, struct rounding *r,
 {
     const char *calibration = j->o->request->calibration;
 
-    /* Static scales take the same file, for another end.  */
-    *r = (struct rounding){.compensates = calibration && !j->plan->options.static_inputs};
+    /* Static scales take the same file, for another end; GPTQ rounds in blocks only.  */
+    bool for_scales = fp8q_plan_has_scheme(j->plan, FP8Q_SCHEME_STATIC) &&
+                      !fp8q_plan_has_scheme(j->plan, FP8Q_SCHEME_BLOCK);
+    *r = (struct rounding){.compensates = calibration && !for_scales};
     if (!r->compensates) {
         fp8q_text_puts(&r->json, "{\"method\": \"nearest-even\"}");
         return fp8q_text_status(&r->json, err);

@@ -12,6 +12,8 @@
 #include "select/fused.h"
 #include "select/pattern.h"
 #include "select/quantized.h"
+#include "select/scheme.h"
+#include "select/targets.h"
 
 static void write_list(struct fp8q_jsonw *w, const char *key, char *const *items, size_t n)
 {
@@ -84,7 +86,8 @@ static void open_group(struct fp8q_jsonw *w, unsigned number)
     fp8q_jsonw_open(w, "targets", '[');
 }
 
-static void close_group(struct fp8q_jsonw *w, enum fp8q_scheme scheme)
+/* @format only where that of the groups differs: older libraries forbid the key.  */
+static void close_group(struct fp8q_jsonw *w, enum fp8q_scheme scheme, const char *format)
 {
     bool is_static = scheme == FP8Q_SCHEME_STATIC;
 
@@ -106,6 +109,8 @@ static void close_group(struct fp8q_jsonw *w, enum fp8q_scheme scheme)
     fp8q_jsonw_close(w, ']');
     write_args(w, "weights", weights[scheme], false);
     write_args(w, "input_activations", inputs[scheme], !is_static);
+    if (format)
+        fp8q_jsonw_string(w, "format", format);
     fp8q_jsonw_close(w, '}');
 }
 
@@ -139,8 +144,8 @@ static void make_target(struct fp8q_text *t, const char *module, const struct fp
 
     /* vLLM looks a merged module up by the name of the whole.  */
     const struct fp8q_fused *fused = fp8q_fused_of_part(tail);
-    if (fused && fused->in_targets)
-        fp8q_text_printf(t, "(?:%s|%s)$", tail, fused->name);
+    if (fused)
+        fp8q_text_printf(t, "(?:%s|%s)$", tail, fused->in_targets);
     else
         fp8q_text_printf(t, "%s$", tail);
 }
@@ -154,8 +159,9 @@ bool fp8q_plan_has_draft(const struct fp8q_plan *plan)
     return false;
 }
 
-/* One target for each module that has rows for scales, in name order.  */
-static void write_channel_targets(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
+/* One target for each module of this scheme, in name order.  */
+static void write_targets(struct fp8q_jsonw *w, const struct fp8q_plan *plan,
+                          enum fp8q_scheme scheme)
 {
     struct fp8q_text before = {0};
     bool has_draft = fp8q_plan_has_draft(plan);
@@ -163,7 +169,7 @@ static void write_channel_targets(struct fp8q_jsonw *w, const struct fp8q_plan *
         const struct fp8q_decision *d = &plan->selection.decisions[i];
         const char *name = plan->ckpt->tensors[i].name;
         struct fp8q_text target = {0};
-        if (!d->quantize || d->scheme != FP8Q_SCHEME_CHANNEL)
+        if (!d->quantize || d->scheme != scheme)
             continue;
 
         char *module = strndup(name, fp8q_module_len(name));
@@ -193,35 +199,70 @@ static void write_cache(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
         fp8q_jsonw_raw(w, "kv_cache_scheme", "null");
 }
 
+static const char *format_of(enum fp8q_scheme scheme)
+{
+    return scheme == FP8Q_SCHEME_GROUP ? "mxfp8-quantized" : "float-quantized";
+}
+
+/* The schemes that tensors have: the plain one first, whose group is that of the class of linears;
+ * without any tensor of it, the first that there is.  Their number.  */
+static unsigned list_schemes(const struct fp8q_plan *plan, enum fp8q_scheme list[FP8Q_N_SCHEMES])
+{
+    enum fp8q_scheme plain = plan->options.select.scheme;
+    unsigned n = 0;
+    if (fp8q_plan_has_scheme(plan, plain))
+        list[n++] = plain;
+
+    for (unsigned s = 0; s < FP8Q_N_SCHEMES; s++)
+        if (s != plain && fp8q_plan_has_scheme(plan, (enum fp8q_scheme)s))
+            list[n++] = (enum fp8q_scheme)s;
+
+    /* Of nothing the plan is refused, but shown.  */
+    if (n == 0)
+        list[n++] = plain;
+    return n;
+}
+
+static bool head_has_scheme(const struct fp8q_plan *plan, enum fp8q_scheme scheme)
+{
+    for (size_t i = 0; i < plan->ckpt->n_tensors; i++)
+        if (fp8q_plan_quantizes(plan, i) && plan->selection.decisions[i].scheme == scheme &&
+            fp8q_has_components(plan->ckpt->tensors[i].name, "lm_head"))
+            return true;
+
+    return false;
+}
+
+static void write_groups(struct fp8q_jsonw *w, const struct fp8q_plan *plan,
+                         const enum fp8q_scheme *schemes, unsigned n, bool formats_differ)
+{
+    fp8q_jsonw_open(w, "config_groups", '{');
+    for (unsigned i = 0; i < n; i++) {
+        const char *format = formats_differ ? format_of(schemes[i]) : NULL;
+        open_group(w, i);
+        if (i > 0) /* a target by name goes before one by class */
+            write_targets(w, plan, schemes[i]);
+        else
+            fp8q_jsonw_string(w, NULL, "Linear");
+
+        /* No Linear in engines: asked for by name.  */
+        if (i == 0 && head_has_scheme(plan, schemes[0]))
+            fp8q_jsonw_string(w, NULL, "re:.*lm_head$");
+        close_group(w, schemes[i], format);
+    }
+    fp8q_jsonw_close(w, '}');
+}
+
 static void write_compressed_tensors(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
 {
-    enum fp8q_scheme main = fp8q_plan_scheme(plan);
-    bool mixed = main == FP8Q_SCHEME_BLOCK && fp8q_plan_has_scheme(plan, FP8Q_SCHEME_CHANNEL);
-
-    /* Nothing in blocks: then the scheme per channel is that of all.  */
-    if (mixed && !fp8q_plan_has_scheme(plan, FP8Q_SCHEME_BLOCK)) {
-        main = FP8Q_SCHEME_CHANNEL;
-        mixed = false;
-    }
+    enum fp8q_scheme schemes[FP8Q_N_SCHEMES];
+    unsigned n = list_schemes(plan, schemes);
+    bool formats_differ = n > 1 && fp8q_plan_has_scheme(plan, FP8Q_SCHEME_GROUP);
 
     fp8q_jsonw_string(w, "quant_method", "compressed-tensors");
-    fp8q_jsonw_string(w, "format",
-                      main == FP8Q_SCHEME_GROUP ? "mxfp8-quantized" : "float-quantized");
+    fp8q_jsonw_string(w, "format", formats_differ ? "mixed-precision" : format_of(schemes[0]));
     fp8q_jsonw_string(w, "quantization_status", "compressed");
-
-    fp8q_jsonw_open(w, "config_groups", '{');
-    open_group(w, 0);
-    fp8q_jsonw_string(w, NULL, "Linear");
-    if (fp8q_head_is_quantized(plan))
-        fp8q_jsonw_string(w, NULL, "re:.*lm_head$"); /* no Linear in engines: asked for by name */
-    close_group(w, main);
-    if (mixed) { /* a target by name goes before one by class */
-        open_group(w, 1);
-        write_channel_targets(w, plan);
-        close_group(w, FP8Q_SCHEME_CHANNEL);
-    }
-
-    fp8q_jsonw_close(w, '}');
+    write_groups(w, plan, schemes, n, formats_differ);
     write_list(w, "ignore", plan->exclusions, plan->n_exclusions);
     write_cache(w, plan);
     fp8q_jsonw_raw(w, "global_compression_ratio", "null");
@@ -244,7 +285,7 @@ static void write_modelopt(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
     fp8q_jsonw_open(w, "config_groups", '{');
     open_group(w, 0);
     fp8q_jsonw_string(w, NULL, "Linear");
-    close_group(w, FP8Q_SCHEME_STATIC);
+    close_group(w, FP8Q_SCHEME_STATIC, NULL);
     fp8q_jsonw_close(w, '}');
     if (plan->options.fp8_cache)
         write_cache(w, plan);
@@ -324,12 +365,80 @@ static int edit_config(const struct fp8q_ckpt *ckpt, const char *description, st
     return FP8Q_OK;
 }
 
+/* ---- groups that are read otherwise ------------------------------------------------------------ */
+
+/* The expression of one module may reach another: two roots can have layers of one number.  */
+static int check_target(const struct fp8q_plan *plan, const struct fp8q_targets *targets,
+                        const struct fp8q_json *const groups[], size_t tensor,
+                        struct fp8q_error *err)
+{
+    const char *name = plan->ckpt->tensors[tensor].name;
+    enum fp8q_scheme scheme = plan->selection.decisions[tensor].scheme;
+    const struct fp8q_json *group = NULL;
+    struct fp8q_shown shown;
+    bool several = false;
+
+    char *module = strndup(name, fp8q_module_len(name));
+    int status =
+        module ? fp8q_targets_find(targets, module, &group, &several, err) : fp8q_fail_nomem(err);
+    free(module);
+    FP8Q_TRY(status);
+
+    if (group == groups[scheme] && !several)
+        return FP8Q_OK;
+    return fp8q_fail(err, FP8Q_E_ARG, "scheme-misread",
+                     "--scheme: \"%s\" is to be %s, but engines would find it under another scheme "
+                     "too, since they know layers by their numbers; give both roots one scheme",
+                     fp8q_show(&shown, name), fp8q_scheme_names[scheme]);
+}
+
+static int check_targets(const struct fp8q_plan *plan, const struct fp8q_json *q,
+                         struct fp8q_error *err)
+{
+    const struct fp8q_json *groups[FP8Q_N_SCHEMES] = {NULL};
+    const struct fp8q_json *g = fp8q_json_first(fp8q_json_get(q, "config_groups"));
+    enum fp8q_scheme schemes[FP8Q_N_SCHEMES];
+    unsigned n = list_schemes(plan, schemes);
+    struct fp8q_targets *targets;
+
+    for (unsigned i = 0; i < n; i++, g = fp8q_json_next(g))
+        groups[schemes[i]] = g;
+    FP8Q_TRY(fp8q_targets_open(q, &targets, err));
+
+    int status = FP8Q_OK;
+    for (size_t i = 0; i < plan->ckpt->n_tensors && status == FP8Q_OK; i++)
+        if (fp8q_plan_quantizes(plan, i))
+            status = check_target(plan, targets, groups, i, err);
+    fp8q_targets_close(targets);
+    return status;
+}
+
+/* Asks the groups as their readers will.  */
+static int check_groups(const struct fp8q_plan *plan, const struct fp8q_text *description,
+                        struct fp8q_error *err)
+{
+    enum fp8q_scheme schemes[FP8Q_N_SCHEMES];
+    struct fp8q_json *q;
+    if (plan->options.format != FP8Q_FORMAT_COMPRESSED_TENSORS || list_schemes(plan, schemes) < 2)
+        return FP8Q_OK;
+
+    FP8Q_TRY(
+        fp8q_json_parse(description->data, description->len, 0, "quantization_config", &q, err));
+    int status = check_targets(plan, q, err);
+    fp8q_json_free(q);
+    return status;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
 static int make_texts(const struct fp8q_plan *plan, struct fp8q_text *description,
                       struct fp8q_text *config, struct fp8q_error *err)
 {
     /* Floats need no description; their config.json is the source's without one.  */
     if (!plan->options.dequantize)
         FP8Q_TRY(describe(plan, description, err));
+    if (!plan->options.dequantize)
+        FP8Q_TRY(check_groups(plan, description, err));
     return plan->ckpt->config_text ? edit_config(plan->ckpt, description->data, config, err)
                                    : FP8Q_OK;
 }

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "plan/internal.h"
+#include "select/scheme.h"
 #include "select/select.h"
 #include "checkpoint/scales.h"
 #include "checkpoint/packed.h"
@@ -27,44 +28,71 @@ static int check_policy(const struct fp8q_plan *plan, struct fp8q_error *err)
                      "weights, without an error; leave the scales in their own file");
 }
 
-/* Options that exclude each other, or what the source is.  */
-static int check_options(const struct fp8q_plan *plan, struct fp8q_warnings *warnings,
-                         struct fp8q_error *err)
+/* What a format cannot say.  */
+static int check_format(const struct fp8q_plan_options *o, struct fp8q_error *err)
 {
-    const struct fp8q_plan_options *o = &plan->options;
-    bool channel =
-        o->select.scheme == FP8Q_SCHEME_CHANNEL || o->select.unaligned == FP8Q_UNALIGNED_CHANNEL;
-    bool modelopt = o->format == FP8Q_FORMAT_MODELOPT;
-    if ((modelopt && !o->static_inputs) || (o->static_inputs && o->format == FP8Q_FORMAT_FP8))
+    const struct fp8q_select_options *s = &o->select;
+    bool is_static = fp8q_asks_for_scheme(s, FP8Q_SCHEME_STATIC);
+    bool modelopt = o->format == FP8Q_FORMAT_MODELOPT, fp8 = o->format == FP8Q_FORMAT_FP8;
+
+    if ((modelopt && !is_static) || (is_static && fp8))
         return fp8q_fail(err, FP8Q_E_ARG, "scheme-format",
                          "the modelopt format and --scheme FP8_STATIC: static input scales are "
                          "written with --format compressed-tensors or modelopt, and modelopt for "
                          "them only");
+    if (fp8 &&
+        (fp8q_asks_for_scheme(s, FP8Q_SCHEME_CHANNEL) || s->unaligned == FP8Q_UNALIGNED_CHANNEL))
+        return fp8q_fail(err, FP8Q_E_ARG, "scheme-format",
+                         "per-channel scales cannot be said in the fp8 format: use --format "
+                         "compressed-tensors");
+    if ((fp8 || modelopt) && fp8q_asks_for_schemes(s))
+        return fp8q_fail(err, FP8Q_E_ARG, "scheme-format",
+                         "the %s format has one scheme for the whole checkpoint: --scheme PAT=NAME "
+                         "is written with --format compressed-tensors",
+                         fp8 ? "fp8" : "modelopt");
+    return FP8Q_OK;
+}
+
+/* What a scheme cannot do, or not without more.  */
+static int check_schemes(const struct fp8q_plan_options *o, struct fp8q_error *err)
+{
+    const struct fp8q_select_options *s = &o->select;
+    bool blocks = fp8q_asks_for_scheme(s, FP8Q_SCHEME_BLOCK);
+    bool others = fp8q_asks_for_schemes(s) || s->unaligned == FP8Q_UNALIGNED_CHANNEL;
+    bool has_static = o->static_inputs || fp8q_asks_for_scheme(s, FP8Q_SCHEME_STATIC);
+
     if (o->fp8_cache && !o->data)
         return fp8q_fail(
             err, FP8Q_E_ARG, "static-calibration",
             "--kv-cache fp8 needs --calibration FILE: the statistics by which keys and "
             "values are scaled (`fp8q calibrate`)");
-    if (o->static_inputs && !o->data)
+    if (has_static && !o->data)
         return fp8q_fail(err, FP8Q_E_ARG, "static-calibration",
                          "--scheme FP8_STATIC needs --calibration FILE: the statistics by which "
                          "inputs are scaled (`fp8q calibrate`)");
-    if (channel && o->format == FP8Q_FORMAT_FP8)
-        return fp8q_fail(err, FP8Q_E_ARG, "scheme-format",
-                         "per-channel scales cannot be said in the fp8 format: use --format "
-                         "compressed-tensors");
 
-    if (o->select.scheme == FP8Q_SCHEME_GROUP && o->select.unaligned != FP8Q_UNALIGNED_KEEP)
+    if (fp8q_asks_for_scheme(s, FP8Q_SCHEME_GROUP) && !blocks &&
+        s->unaligned != FP8Q_UNALIGNED_KEEP)
         return fp8q_fail(
             err, FP8Q_E_ARG, "scheme-unaligned",
             "--unaligned says what becomes of sizes that blocks of 128x128 do not fit; "
             "--scheme MXFP8 takes all whose columns are a multiple of 32");
+    if (o->scale_fmt == FP8Q_SCALE_UE8M0 && (!blocks || others))
+        return fp8q_fail(err, FP8Q_E_ARG, "scheme-scale-fmt",
+                         "--scale-fmt ue8m0 is defined for blocks only");
+    return FP8Q_OK;
+}
+
+/* Options that exclude each other, or what the source is.  */
+static int check_options(const struct fp8q_plan *plan, struct fp8q_warnings *warnings,
+                         struct fp8q_error *err)
+{
+    const struct fp8q_plan_options *o = &plan->options;
+    FP8Q_TRY(check_format(o, err));
+    FP8Q_TRY(check_schemes(o, err));
     if (o->max_shard_size && !plan->ckpt->is_dir)
         return fp8q_fail(err, FP8Q_E_ARG, "max-shard-size",
                          "--max-shard-size: the source is one file, and so is its output");
-    if (o->scale_fmt == FP8Q_SCALE_UE8M0 && (channel || o->select.scheme != FP8Q_SCHEME_BLOCK))
-        return fp8q_fail(err, FP8Q_E_ARG, "scheme-scale-fmt",
-                         "--scale-fmt ue8m0 is defined for blocks only");
     if (o->dequantize)
         return FP8Q_OK;
     FP8Q_TRY(check_policy(plan, err));
@@ -191,8 +219,7 @@ int fp8q_plan_create(const struct fp8q_ckpt *ckpt, const struct fp8q_plan_option
     /* The checkpoint stays the caller's and must outlive the plan, which borrows its names.  */
     plan->ckpt = ckpt;
     plan->options = *options;
-    plan->options.format =
-        fp8q_format_of(options->format, options->select.scheme, options->select.unaligned);
+    plan->options.format = fp8q_format_of(options->format, &options->select);
 
     /* No shard yet: 0 would be the first one.  */
     plan->sidecar = SIZE_MAX;

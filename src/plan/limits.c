@@ -15,15 +15,24 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "format/names.h"
+#include "select/scheme.h"
 #include "select/select.h"
 #include "checkpoint/scales.h"
 
 /* ---- totals ---------------------------------------------------------------------------------- */
 
+/* What is left has no scheme: it is counted with the first.  */
+static struct fp8q_count *count_of(struct fp8q_plan *plan, size_t source)
+{
+    const struct fp8q_decision *d = &plan->selection.decisions[source];
+
+    return &plan->by_scheme[d->reason][d->quantize ? d->scheme : 0];
+}
+
 void fp8q_plan_count(struct fp8q_plan *plan)
 {
     for (size_t i = 0; i < plan->ckpt->n_tensors; i++) {
-        struct fp8q_count *c = &plan->by_reason[plan->selection.decisions[i].reason];
+        struct fp8q_count *c = count_of(plan, i);
         c->tensors++;
         c->source_bytes += plan->ckpt->tensors[i].size_bytes;
         plan->source_bytes += plan->ckpt->tensors[i].size_bytes;
@@ -32,10 +41,16 @@ void fp8q_plan_count(struct fp8q_plan *plan)
     /* By the reason of the source, so that both sides of a row speak of the same tensors.  */
     for (size_t i = 0; i < plan->n_tensors; i++) {
         const struct fp8q_out_tensor *t = &plan->tensors[i];
-        enum fp8q_reason reason = plan->selection.decisions[t->source].reason;
-        plan->by_reason[reason].output_bytes += t->end - t->begin;
+        count_of(plan, t->source)->output_bytes += t->end - t->begin;
         plan->output_bytes += t->end - t->begin;
     }
+
+    for (unsigned r = 0; r < FP8Q_N_REASONS; r++)
+        for (unsigned s = 0; s < FP8Q_N_SCHEMES; s++) {
+            plan->by_reason[r].tensors += plan->by_scheme[r][s].tensors;
+            plan->by_reason[r].source_bytes += plan->by_scheme[r][s].source_bytes;
+            plan->by_reason[r].output_bytes += plan->by_scheme[r][s].output_bytes;
+        }
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -168,7 +183,7 @@ static const char *find_adapter(const struct fp8q_ckpt *ckpt)
 /* What would help, by what was found.  */
 static void add_advice(const struct fp8q_plan *plan, struct fp8q_text *text)
 {
-    bool groups = plan->options.select.scheme == FP8Q_SCHEME_GROUP;
+    bool groups = !fp8q_asks_for_scheme(&plan->options.select, FP8Q_SCHEME_BLOCK);
     bool unaligned = plan->by_reason[FP8Q_WHY_RAGGED].tensors > 0;
     const char *adapter = find_adapter(plan->ckpt);
     struct fp8q_shown shown;
@@ -247,13 +262,16 @@ static int refuse_tp(const struct fp8q_plan *plan, struct fp8q_error *err)
     if (plan->options.tp < 2 || !name)
         return FP8Q_OK;
 
+    struct fp8q_grid grid;
+    const struct fp8q_tensor *t = fp8q_ckpt_find(plan->ckpt, name);
+    bool known = t && in_blocks(plan, (size_t)(t - plan->ckpt->tensors), &grid);
+
     return fp8q_fail(
         err, FP8Q_E_MISMATCH, "tp",
         "--tp %u: a partition of \"%s\" is no multiple of %u; the largest power of two "
         "that fits is %u",
         plan->options.tp, fp8q_show(&shown, name),
-        plan->options.select.scheme == FP8Q_SCHEME_GROUP ? FP8Q_GROUP : FP8Q_BLOCK,
-        plan->largest_tp);
+        known ? (unsigned)grid.cols : (unsigned)FP8Q_BLOCK, plan->largest_tp);
 }
 
 /* verify would fail such an output.  A file has no config.json, and so no list.  */

@@ -14,12 +14,7 @@
 #include "checkpoint/weights.h"
 #include "format/jsonw.h"
 #include "format/names.h"
-
-static const char *const scheme_names[] = {[FP8Q_SCHEME_BLOCK] = "FP8_BLOCK",
-                                           [FP8Q_SCHEME_CHANNEL] = "FP8_DYNAMIC",
-                                           [FP8Q_SCHEME_TENSOR] = "FP8",
-                                           [FP8Q_SCHEME_GROUP] = "MXFP8",
-                                           [FP8Q_SCHEME_STATIC] = "FP8_STATIC"};
+#include "select/scheme.h"
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
@@ -37,20 +32,20 @@ static void write_shape(struct fp8q_jsonw *w, const struct fp8q_out_tensor *t)
     fp8q_text_reset(&shape);
 }
 
-/* Only where it is not that of the plan: unaligned tensors may be scaled per row.  */
-static void write_schemes(struct fp8q_jsonw *w, const struct fp8q_plan *plan,
-                          const enum fp8q_scheme *scheme_of)
+/* Only where it is not the plain one: unaligned tensors may be scaled per row, and patterns name
+ * others.  */
+static void write_schemes(struct fp8q_jsonw *w, const struct fp8q_plan *plan)
 {
     bool any = false;
     for (size_t i = 0; i < plan->n_tensors; i++) {
-        size_t at = plan->by_name[i];
-        const struct fp8q_out_tensor *t = &plan->tensors[at];
-        if (t->kind != FP8Q_OUT_CODES || scheme_of[at] == plan->options.select.scheme)
+        const struct fp8q_out_tensor *t = &plan->tensors[plan->by_name[i]];
+        enum fp8q_scheme scheme = plan->selection.decisions[t->source].scheme;
+        if (t->kind != FP8Q_OUT_CODES || scheme == plan->options.select.scheme)
             continue;
         if (!any)
             fp8q_jsonw_open(w, "schemes", '{');
         any = true;
-        fp8q_jsonw_string(w, t->name, scheme_names[scheme_of[at]]);
+        fp8q_jsonw_string(w, t->name, fp8q_scheme_names[scheme]);
     }
     if (any)
         fp8q_jsonw_close(w, '}');
@@ -59,17 +54,9 @@ static void write_schemes(struct fp8q_jsonw *w, const struct fp8q_plan *plan,
 int fp8q_lock_text(const struct fp8q_plan *plan, struct fp8q_text *out, struct fp8q_error *err)
 {
     struct fp8q_jsonw w = {.indent = 1};
-    enum fp8q_scheme *scheme_of = fp8q_array(plan->n_tensors, sizeof(*scheme_of));
-    if (!scheme_of)
-        return fp8q_fail_nomem(err);
-
-    /* Schemes belong to pieces; the lock speaks of output tensors.  */
-    for (size_t i = 0; i < plan->n_pieces; i++)
-        scheme_of[plan->pieces[i].output] = plan->pieces[i].scheme;
-
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_jsonw_string(&w, "schema", "fp8q-lock/1");
-    fp8q_jsonw_string(&w, "scheme", scheme_names[fp8q_plan_scheme(plan)]);
+    fp8q_jsonw_string(&w, "scheme", fp8q_scheme_names[plan->options.select.scheme]);
 
     /* By name, so that a diff of two locks shows what changed.  */
     fp8q_jsonw_open(&w, "tensors", '{');
@@ -79,11 +66,10 @@ int fp8q_lock_text(const struct fp8q_plan *plan, struct fp8q_text *out, struct f
             write_shape(&w, t);
     }
     fp8q_jsonw_close(&w, '}');
-    write_schemes(&w, plan, scheme_of);
+    write_schemes(&w, plan);
     fp8q_jsonw_close(&w, '}');
     fp8q_text_puts(&w.text, "\n");
 
-    free(scheme_of);
     *out = w.text;
     return fp8q_text_status(out, err);
 }
@@ -93,7 +79,7 @@ int fp8q_lock_text(const struct fp8q_plan *plan, struct fp8q_text *out, struct f
 struct locked {
     const char *name; /* borrowed from the JSON, like the rest */
     const struct fp8q_json *shape;
-    const char *scheme;
+    enum fp8q_scheme scheme;
 };
 
 struct lock {
@@ -123,11 +109,13 @@ static bool is_shape(const struct fp8q_json *value)
     return fp8q_json_is_array(value);
 }
 
-static bool is_scheme(const char *text)
+static bool find_scheme(const char *text, enum fp8q_scheme *scheme_out)
 {
-    for (size_t i = 0; i < sizeof(scheme_names) / sizeof(*scheme_names); i++)
-        if (strcmp(text, scheme_names[i]) == 0)
+    for (unsigned i = 0; fp8q_scheme_names[i]; i++)
+        if (strcmp(text, fp8q_scheme_names[i]) == 0) {
+            *scheme_out = (enum fp8q_scheme)i;
             return true;
+        }
     return false;
 }
 
@@ -143,8 +131,8 @@ static int parse_tensors(struct lock *lock, const char *path, struct fp8q_error 
 {
     static const char of_scheme[] = "FP8_BLOCK, FP8_DYNAMIC, FP8, MXFP8 or FP8_STATIC";
     const struct fp8q_json *tensors = fp8q_json_get(lock->json, "tensors");
-    const char *scheme = fp8q_json_string(fp8q_json_get(lock->json, "scheme"), "");
-    if (!is_scheme(scheme))
+    enum fp8q_scheme scheme;
+    if (!find_scheme(fp8q_json_string(fp8q_json_get(lock->json, "scheme"), ""), &scheme))
         return bad_entry(path, "scheme", of_scheme, err);
     lock->tensors = fp8q_array(fp8q_json_count(tensors), sizeof(*lock->tensors));
     if (!lock->tensors)
@@ -162,8 +150,8 @@ static int parse_tensors(struct lock *lock, const char *path, struct fp8q_error 
     const struct fp8q_json *schemes = fp8q_json_get(lock->json, "schemes");
     for (const struct fp8q_json *s = fp8q_json_first(schemes); s; s = fp8q_json_next(s)) {
         struct locked *of = find_locked(lock, fp8q_json_key(s));
-        const char *own = fp8q_json_string(s, "");
-        if (!of || !is_scheme(own))
+        enum fp8q_scheme own;
+        if (!of || !find_scheme(fp8q_json_string(s, ""), &own))
             return bad_entry(path, fp8q_json_key(s), of ? of_scheme : "a tensor of the lock", err);
         of->scheme = own;
     }
@@ -249,47 +237,61 @@ static bool same_shape(const struct fp8q_tensor *t, const struct fp8q_json *shap
 }
 
 /* Whether a scheme of the lock gives this weight one scale: of a small matrix a block is all.  */
-static bool gives_one_scale(const char *scheme, const struct fp8q_weights *w)
+static bool gives_one_scale(enum fp8q_scheme scheme, const struct fp8q_weights *w)
 {
-    uint64_t grid[2] = {0, 0};
+    uint64_t grid[2];
 
-    for (size_t i = 0; i < sizeof(scheme_names) / sizeof(*scheme_names); i++)
-        if (strcmp(scheme_names[i], scheme) == 0)
-            fp8q_grid_shape(fp8q_scheme_grid((enum fp8q_scheme)i), w->n_rows, w->n_cols, grid);
+    fp8q_grid_shape(fp8q_scheme_grid(scheme), w->n_rows, w->n_cols, grid);
     return grid[0] == 1 && grid[1] == 1;
 }
 
-/* What the scales of a weight say that its scheme is.  Where both schemes give one scale, it is the
- * same scale, whatever it is called.  */
-static int check_scheme(struct fp8q_lock_result *r, const struct fp8q_ckpt *ckpt,
-                        const struct fp8q_tensor *t, const char *scheme, struct fp8q_error *err)
+/* "X.input_scale" beside "X.weight": its inputs are static.  */
+static bool has_input_scale(const struct fp8q_ckpt *ckpt, const char *weight)
 {
-    static const char *const names[] = {[FP8Q_SCALING_NONE] = "no FP8 scheme",
-                                        [FP8Q_SCALING_BLOCK] = "FP8_BLOCK",
-                                        [FP8Q_SCALING_ROW] = "FP8_DYNAMIC",
-                                        [FP8Q_SCALING_TENSOR] = "FP8",
-                                        [FP8Q_SCALING_GROUP] = "MXFP8"};
-    const char *found = names[FP8Q_SCALING_NONE];
+    size_t stem = fp8q_weight_stem(weight);
+    return fp8q_ckpt_find_joined(ckpt, weight, stem, ".input_scale") != NULL;
+}
+
+/* What the scales of a weight say that its scheme is; false: none of ours.  */
+static bool scheme_on_disk(const struct fp8q_ckpt *ckpt, const struct fp8q_weights *w,
+                           const char *name, enum fp8q_scheme *scheme_out)
+{
+    static const enum fp8q_scheme schemes[] = {[FP8Q_SCALING_BLOCK] = FP8Q_SCHEME_BLOCK,
+                                               [FP8Q_SCALING_ROW] = FP8Q_SCHEME_CHANNEL,
+                                               [FP8Q_SCALING_TENSOR] = FP8Q_SCHEME_TENSOR,
+                                               [FP8Q_SCALING_GROUP] = FP8Q_SCHEME_GROUP};
+    if (w->scaling == FP8Q_SCALING_NONE)
+        return false;
+
+    *scheme_out = schemes[w->scaling];
+    if (w->scaling == FP8Q_SCALING_TENSOR && has_input_scale(ckpt, name))
+        *scheme_out = FP8Q_SCHEME_STATIC;
+    return true;
+}
+
+/* Where both schemes give one scale, it is the same scale, whatever it is called.  */
+static int check_scheme(struct fp8q_lock_result *r, const struct fp8q_ckpt *ckpt,
+                        const struct fp8q_tensor *t, enum fp8q_scheme locked,
+                        struct fp8q_error *err)
+{
     struct fp8q_weights w;
     struct fp8q_error why = {0};
-    bool is_one = false;
+    enum fp8q_scheme found = locked;
     int status = fp8q_weights_open(ckpt, t->name, &w, &why);
 
     /* Only what says nothing of the checkpoint is a failure of the comparison; scales that are not
      * understood are a difference.  */
     if (status == FP8Q_E_IO || status == FP8Q_E_NOMEM)
         return fp8q_fail_as(err, &why);
-    if (status == FP8Q_OK) {
-        found = names[w.scaling];
-        is_one = w.scaling != FP8Q_SCALING_NONE && w.scale_from->n_elems == 1 &&
-                 gives_one_scale(scheme, &w);
-    }
+    bool known = status == FP8Q_OK && scheme_on_disk(ckpt, &w, t->name, &found);
+    bool is_one = known && w.scale_from->n_elems == 1 && gives_one_scale(locked, &w) &&
+                  (found == FP8Q_SCHEME_STATIC) == (locked == FP8Q_SCHEME_STATIC);
     fp8q_weights_reset(&w);
 
-    if (is_one || strcmp(found, scheme) == 0)
+    if (is_one || (known && found == locked))
         return FP8Q_OK;
-    return add(r, FP8Q_LOCK_SCHEME, t->name, err, "is scaled as %s, the lock says %s", found,
-               scheme);
+    return add(r, FP8Q_LOCK_SCHEME, t->name, err, "is scaled as %s, the lock says %s",
+               known ? fp8q_scheme_names[found] : "no FP8 scheme", fp8q_scheme_names[locked]);
 }
 
 static int compare(const struct lock *lock, const struct fp8q_ckpt *ckpt,

@@ -16,6 +16,7 @@
 #include "checkpoint/scales.h"
 #include "format/names.h"
 #include "select/fused.h"
+#include "select/scheme.h"
 
 struct builder {
     struct fp8q_plan *plan;
@@ -139,7 +140,8 @@ static int add_quantized(struct builder *b, size_t source, const char *name, uin
 {
     struct fp8q_plan *plan = b->plan;
     uint32_t shard = plan->ckpt->tensors[source].shard;
-    enum fp8q_scheme scheme = plan->selection.decisions[source].scheme;
+    enum fp8q_scheme asked = plan->selection.decisions[source].scheme;
+    enum fp8q_scheme scheme = fp8q_scheme_of_weights(asked);
     uint64_t n_cols = shape[ndim - 1], grid[2];
 
     /* E8M0 as U8: what engines declare, since not all of their containers know the type.  */
@@ -155,7 +157,7 @@ static int add_quantized(struct builder *b, size_t source, const char *name, uin
                                     .kind = FP8Q_OUT_CODES,
                                     .end = n_rows * n_cols,
                                     .source = source};
-    struct fp8q_out_tensor scale = {.name = fp8q_plan_scale_name(plan, name),
+    struct fp8q_out_tensor scale = {.name = fp8q_plan_scale_name(plan, name, scheme),
                                     .shard = shard,
                                     .dtype = scale_type,
                                     .kind = FP8Q_OUT_SCALE,
@@ -174,7 +176,7 @@ static int add_quantized(struct builder *b, size_t source, const char *name, uin
                                .kind = FP8Q_OUT_CODES};
     FP8Q_TRY(add_tensor(b, codes, &piece.output));
     FP8Q_TRY(add_tensor(b, scale, &piece.scale));
-    if (plan->options.static_inputs)
+    if (asked == FP8Q_SCHEME_STATIC || plan->options.static_inputs)
         FP8Q_TRY(add_input_scale(b, source, name));
     return add_piece(b, piece);
 }
@@ -334,6 +336,11 @@ static int add_cache_scales(struct builder *b)
 
 /* ---- scales that are shared ------------------------------------------------------------------ */
 
+static bool has_tensor_scale(const struct fp8q_piece *p)
+{
+    return p->kind == FP8Q_OUT_CODES && p->scheme == FP8Q_SCHEME_TENSOR;
+}
+
 /* Engines load q, k and v, or gate and up, as one matrix, and of one that has a scale per tensor
  * they requantize all parts to the largest scale.  With one scale for all there is nothing to
  * requantize.  */
@@ -344,7 +351,7 @@ static int number_groups(struct builder *b, const char **names, size_t *of_piece
 
     for (size_t i = 0; i < plan->n_pieces; i++) {
         const struct fp8q_piece *p = &plan->pieces[i];
-        if (p->kind != FP8Q_OUT_CODES || p->scheme != FP8Q_SCHEME_TENSOR)
+        if (!has_tensor_scale(p))
             continue;
         of_piece[n] = i;
         names[n++] = plan->tensors[p->output].name;
@@ -361,10 +368,12 @@ static int number_groups(struct builder *b, const char **names, size_t *of_piece
 
 static int share_scales(struct builder *b)
 {
-    if (b->plan->options.dequantize || b->plan->options.select.scheme != FP8Q_SCHEME_TENSOR)
+    size_t n = 0;
+    for (size_t i = 0; i < b->plan->n_pieces; i++)
+        n += has_tensor_scale(&b->plan->pieces[i]);
+    if (n == 0)
         return FP8Q_OK;
 
-    size_t n = b->plan->n_pieces;
     const char **names = fp8q_array(n, sizeof(*names));
     size_t *of_piece = fp8q_array(n, sizeof(*of_piece)), *numbers = fp8q_array(n, sizeof(*numbers));
     int status = names && of_piece && numbers ? number_groups(b, names, of_piece, numbers)

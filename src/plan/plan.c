@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "format/names.h"
+#include "select/scheme.h"
 
 /* ---- memory of the plan ---------------------------------------------------------------------- */
 
@@ -74,6 +75,7 @@ struct fp8q_grid fp8q_scheme_grid(enum fp8q_scheme scheme)
     case FP8Q_SCHEME_CHANNEL:
         return (struct fp8q_grid){1, 0};
     case FP8Q_SCHEME_TENSOR:
+    case FP8Q_SCHEME_STATIC:
         return (struct fp8q_grid){0, 0};
     case FP8Q_SCHEME_GROUP:
         return (struct fp8q_grid){1, FP8Q_GROUP};
@@ -107,11 +109,6 @@ uint64_t fp8q_plan_stripe_bytes(const struct fp8q_plan *plan, const struct fp8q_
     return piece->n_stripes ? piece->n_rows * piece->n_cols * elem / piece->n_stripes : 0;
 }
 
-enum fp8q_scheme fp8q_plan_scheme(const struct fp8q_plan *plan)
-{
-    return plan->options.static_inputs ? FP8Q_SCHEME_STATIC : plan->options.select.scheme;
-}
-
 bool fp8q_is_with_scales(const struct fp8q_out_tensor *tensor)
 {
     return tensor->kind == FP8Q_OUT_SCALE || tensor->kind == FP8Q_OUT_CONSTANT;
@@ -134,11 +131,11 @@ uint64_t fp8q_plan_widest_row(const struct fp8q_plan *plan)
     return widest;
 }
 
-const char *fp8q_plan_scale_name(struct fp8q_plan *plan, const char *weight)
+const char *fp8q_plan_scale_name(struct fp8q_plan *plan, const char *weight,
+                                 enum fp8q_scheme scheme)
 {
     /* Per-tensor scales are "weight_scale" in both dialects; vLLM and SGLang read no other name. */
-    bool inv = plan->options.format == FP8Q_FORMAT_FP8 &&
-               plan->options.select.scheme != FP8Q_SCHEME_TENSOR;
+    bool inv = plan->options.format == FP8Q_FORMAT_FP8 && scheme != FP8Q_SCHEME_TENSOR;
     const char *ending = inv ? FP8Q_SCALE_INV_ENDING : FP8Q_SCALE_ENDING;
     size_t len = strlen(weight);
     char *name = fp8q_plan_alloc(plan, len + strlen(ending) + 1, 1);
@@ -150,14 +147,19 @@ const char *fp8q_plan_scale_name(struct fp8q_plan *plan, const char *weight)
     return name;
 }
 
-enum fp8q_format fp8q_format_of(enum fp8q_format format, enum fp8q_scheme scheme,
-                                enum fp8q_unaligned how)
+enum fp8q_format fp8q_format_of(enum fp8q_format format, const struct fp8q_select_options *s)
 {
     if (format != FP8Q_FORMAT_AUTO)
         return format;
 
     /* Scales per row exist in one checkpoint format only, and one scale per tensor or per group is
      * read under one name by most engines only there.  */
-    bool by_block = scheme == FP8Q_SCHEME_BLOCK && how != FP8Q_UNALIGNED_CHANNEL;
+    bool by_block = s->scheme == FP8Q_SCHEME_BLOCK && s->unaligned != FP8Q_UNALIGNED_CHANNEL &&
+                    !fp8q_asks_for_schemes(s);
     return by_block ? FP8Q_FORMAT_FP8 : FP8Q_FORMAT_COMPRESSED_TENSORS;
+}
+
+bool fp8q_plan_takes_data(const struct fp8q_plan_options *o)
+{
+    return o->static_inputs || o->fp8_cache || fp8q_asks_for_scheme(&o->select, FP8Q_SCHEME_STATIC);
 }

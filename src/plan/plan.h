@@ -32,9 +32,9 @@ struct fp8q_plan_options {
     uint64_t max_shard_size; /* bytes of tensor data; 0: keep the source's shards */
     uint64_t max_memory;     /* bytes; 0: FP8Q_DEFAULT_MEMORY */
     unsigned threads;
-    unsigned tp;                         /* 0, or fail unless all partitions are multiples of 128 */
-    bool static_inputs;                  /* each linear has an input scale, from @data */
-    bool fp8_cache;                      /* attentions have scales for a cache, from @data */
+    unsigned tp;        /* 0, or fail unless all partitions are multiples of 128 */
+    bool static_inputs; /* linears of every scheme have an input scale: another tool's output */
+    bool fp8_cache;     /* attentions have scales for a cache, from @data */
     const struct fp8q_data_scales *data; /* borrowed while the plan is made; NULL: none */
     bool dequantize;                     /* the other direction: FP8 becomes @to */
     enum fp8q_dtype to;                  /* BF16, F16 or F32 */
@@ -83,7 +83,7 @@ struct fp8q_piece {
     uint64_t scale_offset; /* of its first scale within the shard's scales, in bytes */
     uint64_t first_stripe; /* number of the first of its stripes in the plan */
     uint64_t n_stripes;
-    enum fp8q_scheme scheme;
+    enum fp8q_scheme scheme; /* of the weights: static is a matter of inputs */
     enum fp8q_kind kind;
     size_t group; /* FP8Q_SCHEME_TENSOR: pieces of one number share one scale; else SIZE_MAX */
 };
@@ -122,21 +122,23 @@ struct fp8q_plan {
     char *misreading; /* how an engine would read the list wrongly; NULL: none would */
 
     struct fp8q_count by_reason[FP8Q_N_REASONS];
-    uint64_t source_bytes, output_bytes; /* tensor data */
-    uint64_t bytes_read_twice;           /* of it: a scale for a whole tensor is measured first */
-    uint64_t stripe_bytes;               /* working memory of one worker */
-    uint64_t peak_memory;                /* estimate, bytes */
-    unsigned threads;                    /* what the memory allows */
-    unsigned shards_at_once;             /* at work, at most */
+    struct fp8q_count by_scheme[FP8Q_N_REASONS][FP8Q_N_SCHEMES]; /* the same, taken apart */
+    uint64_t source_bytes, output_bytes;                         /* tensor data */
+    uint64_t bytes_read_twice; /* of it: a scale for a whole tensor is measured first */
+    uint64_t stripe_bytes;     /* working memory of one worker */
+    uint64_t peak_memory;      /* estimate, bytes */
+    unsigned threads;          /* what the memory allows */
+    unsigned shards_at_once;   /* at work, at most */
     unsigned largest_tp;
     const char *tp_limit; /* tensor that stops a larger one, or NULL */
 
     void *arena; /* list of allocations that belong to the plan */
 };
 
-/* The format that AUTO stands for with these scales.  */
-enum fp8q_format fp8q_format_of(enum fp8q_format format, enum fp8q_scheme scheme,
-                                enum fp8q_unaligned unaligned);
+/* The format that AUTO stands for with the scales of this selection.  */
+enum fp8q_format fp8q_format_of(enum fp8q_format format, const struct fp8q_select_options *select);
+/* Whether the plan needs scales that data decide.  */
+bool fp8q_plan_takes_data(const struct fp8q_plan_options *options);
 
 /* Plans a conversion.  @ckpt must outlive the plan.  On failure *@plan_out is NULL.
  *
@@ -159,8 +161,6 @@ const struct fp8q_piece *fp8q_plan_piece(const struct fp8q_plan *plan, uint64_t 
 /* Source bytes of one stripe of @piece, about: what progress counts.  */
 uint64_t fp8q_plan_stripe_bytes(const struct fp8q_plan *plan, const struct fp8q_piece *piece);
 
-/* The scheme that was asked for, static inputs considered.  */
-enum fp8q_scheme fp8q_plan_scheme(const struct fp8q_plan *plan);
 /* Whether the tensor goes where the scales do.  */
 bool fp8q_is_with_scales(const struct fp8q_out_tensor *tensor);
 
@@ -172,7 +172,8 @@ bool fp8q_plan_has_scheme(const struct fp8q_plan *plan, enum fp8q_scheme scheme)
 uint64_t fp8q_plan_widest_row(const struct fp8q_plan *plan);
 
 /* Name of a weight's scale tensor in this dialect, in memory of @plan.  */
-const char *fp8q_plan_scale_name(struct fp8q_plan *plan, const char *weight);
+const char *fp8q_plan_scale_name(struct fp8q_plan *plan, const char *weight,
+                                 enum fp8q_scheme scheme);
 /* @size zeroed bytes that are freed with the plan; NULL without memory.  */
 void *fp8q_plan_alloc(struct fp8q_plan *plan, uint64_t count, size_t size);
 

@@ -16,14 +16,13 @@
 #include "base/caller.h"
 #include "base/crc.h"
 #include "base/mem.h"
+#include "select/scheme.h"
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const char *const formats[] = {"auto", "fp8", "compressed-tensors", "modelopt", NULL};
 static const char *const scales[] = {"sidecar", "inline", NULL};
 static const char *const scale_fmts[] = {"f32", "ue8m0", NULL};
-static const char *const schemes[] = {"FP8_BLOCK", "FP8_DYNAMIC", "FP8",
-                                      "MXFP8",     "FP8_STATIC",  NULL};
 static const char *const input_ranges[] = {"absmax", "p99.99", "p99.9", "mse", NULL};
 static const char *const kv_caches[] = {"none", "fp8", NULL};
 static const char *const unaligned[] = {"keep", "quantize", "per-channel", NULL};
@@ -42,9 +41,12 @@ const struct fp8q_request_member fp8q_request_members[] = {
      "dtype", NULL, "TYPE", "bf16 (default), f16 or f32"},
     {"format", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(format), 0, formats,
      "format", NULL, "NAME", "fp8 (default, where it can say the scheme), compressed-tensors, modelopt"},
-    {"scheme", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(scheme), 0, schemes,
-     "scheme", NULL, "NAME", "FP8_BLOCK (default), FP8_DYNAMIC (per channel), FP8 (per tensor),\n"
-     "MXFP8 (32 columns of a row), FP8_STATIC (FP8 with input scales)"},
+    {"scheme", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(scheme), 0, fp8q_scheme_names,
+     "scheme", NULL, "[PAT=]NAME", "FP8_BLOCK (default), FP8_DYNAMIC (per channel), FP8 (per tensor),\n"
+     "MXFP8 (32 columns of a row), FP8_STATIC (FP8 with input scales);\n"
+     "PAT=NAME: of the modules that match (may be repeated, the last holds)"},
+    {"schemes", FP8Q_MEMBER_LIST, FP8Q_USE_QUANTIZE, LIST(schemes), fp8q_scheme_names,
+     "scheme", NULL, NULL, NULL},
     {"scales", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(scales), 0, scales,
      "scales", NULL, "WHERE", "sidecar (default) or inline"},
     {"scale_fmt", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(scale_fmt), 0, scale_fmts,
@@ -132,10 +134,20 @@ bool fp8q_parse_float(const char *word, enum fp8q_dtype *out)
 
 /* ---- check and copy -------------------------------------------------------------------------- */
 
+/* "PAT=WORD" */
+static bool is_item(const char *item, const char *const *words)
+{
+    const char *word = strrchr(item, '=');
+    unsigned index;
+
+    return word && word > item && fp8q_find_word(words, word + 1, &index);
+}
+
 static int check_member(const struct fp8q_request_member *m, const struct fp8q_request *r,
                         struct fp8q_error *err)
 {
     unsigned n_words = 0;
+    struct fp8q_shown shown;
 
     if (m->kind == FP8Q_MEMBER_WORD) {
         while (m->words[n_words])
@@ -154,6 +166,11 @@ static int check_member(const struct fp8q_request_member *m, const struct fp8q_r
                 return fp8q_fail(err, FP8Q_E_ARG, "request-value",
                                  "request: %s has %zu entries, yet number %zu is NULL", m->key, n,
                                  i);
+            else if (m->words && !is_item(items[i], m->words))
+                return fp8q_fail(err, FP8Q_E_ARG, "request-value",
+                                 "request: %s: expected PATTERN=NAME with a name that --%s takes, "
+                                 "found \"%s\"",
+                                 m->key, m->option, fp8q_show(&shown, items[i]));
     }
 
     if (m->kind == FP8Q_MEMBER_FLOAT && r->to != FP8Q_BF16 && r->to != FP8Q_F16 &&
@@ -213,6 +230,25 @@ static int copy_strings(const struct fp8q_request *from, struct fp8q_request *to
     return FP8Q_OK;
 }
 
+static struct fp8q_select_options select_options(const struct fp8q_request *r,
+                                                 const struct fp8q_ckpt *like)
+{
+    return (struct fp8q_select_options){.ignore = r->ignore,
+                                        .include = r->include,
+                                        .schemes = r->schemes,
+                                        .n_ignore = r->n_ignore,
+                                        .n_include = r->n_include,
+                                        .n_schemes = r->n_schemes,
+                                        .no_default_ignore = r->no_default_ignore,
+                                        .allow_unmatched = r->allow_unmatched,
+                                        .allow_tower = r->allow_tower,
+                                        .strict = r->strict,
+                                        .requantize = r->requantize,
+                                        .scheme = r->scheme,
+                                        .unaligned = r->unaligned,
+                                        .like = like};
+}
+
 /* Takes the caller's members over as they are, strings still the caller's.  */
 static int take_over(const struct fp8q_request *from, struct fp8q_request *r,
                      struct fp8q_error *err)
@@ -227,7 +263,8 @@ static int take_over(const struct fp8q_request *from, struct fp8q_request *r,
     for (const struct fp8q_request_member *m = fp8q_request_members; m->key; m++)
         FP8Q_TRY(check_member(m, r, err));
 
-    r->format = fp8q_format_of(r->format, r->scheme, r->unaligned);
+    const struct fp8q_select_options select = select_options(r, NULL);
+    r->format = fp8q_format_of(r->format, &select);
     return FP8Q_OK;
 }
 
@@ -276,6 +313,8 @@ static void write_member(const struct fp8q_request_member *m, const struct fp8q_
         break;
     case FP8Q_MEMBER_LIST: {
         const char *const *items = *(const char *const *const *)member_at(m, r);
+        if (m->words && *count_of(m, r) == 0)
+            break;
         fp8q_jsonw_open(w, m->key, '[');
         for (size_t i = 0; i < *count_of(m, r); i++)
             fp8q_jsonw_string(w, NULL, items[i]);
@@ -343,7 +382,7 @@ static int read_member(const struct fp8q_request_member *m, const struct fp8q_js
         *(const char **)at = word;
         break;
     case FP8Q_MEMBER_LIST:
-        return read_list(value, at, count_of(m, r), ok_out, err);
+        return m->words && !value ? FP8Q_OK : read_list(value, at, count_of(m, r), ok_out, err);
     case FP8Q_MEMBER_COUNT:
     case FP8Q_MEMBER_SIZE:
         *ok_out = fp8q_json_uint(value, at);
@@ -406,33 +445,19 @@ int fp8q_request_parse(const struct fp8q_json *json, struct fp8q_request *r, str
 struct fp8q_plan_options fp8q_request_options(const struct fp8q_request *r,
                                               const struct fp8q_ckpt *like)
 {
-    /* A static scheme is that of the weights, and scales for inputs beside it.  */
-    bool is_static = r->scheme == FP8Q_SCHEME_STATIC;
+    const struct fp8q_select_options select = select_options(r, like);
 
     /* Strings and lists are borrowed: the request must outlive the plan.  Threads and memory are
      * not part of a request, since no output byte depends on them.  */
-    return (struct fp8q_plan_options){
-        .select = {.ignore = r->ignore,
-                   .include = r->include,
-                   .n_ignore = r->n_ignore,
-                   .n_include = r->n_include,
-                   .no_default_ignore = r->no_default_ignore,
-                   .allow_unmatched = r->allow_unmatched,
-                   .allow_tower = r->allow_tower,
-                   .strict = r->strict,
-                   .requantize = r->requantize,
-                   .scheme = is_static ? FP8Q_SCHEME_TENSOR : r->scheme,
-                   .unaligned = r->unaligned,
-                   .like = like},
-        .format = fp8q_format_of(r->format, r->scheme, r->unaligned),
-        .scales = r->scales,
-        .scale_fmt = r->scale_fmt,
-        .static_inputs = is_static,
-        .fp8_cache = r->kv_cache == FP8Q_KV_CACHE_FP8,
-        .max_shard_size = r->max_shard_size,
-        .tp = (unsigned)r->tp,
-        .dequantize = r->dequantize,
-        .to = r->dequantize ? r->to : FP8Q_BF16};
+    return (struct fp8q_plan_options){.select = select,
+                                      .format = fp8q_format_of(r->format, &select),
+                                      .scales = r->scales,
+                                      .scale_fmt = r->scale_fmt,
+                                      .fp8_cache = r->kv_cache == FP8Q_KV_CACHE_FP8,
+                                      .max_shard_size = r->max_shard_size,
+                                      .tp = (unsigned)r->tp,
+                                      .dequantize = r->dequantize,
+                                      .to = r->dequantize ? r->to : FP8Q_BF16};
 }
 
 uint32_t fp8q_source_crc32(const struct fp8q_ckpt *ckpt)

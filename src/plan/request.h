@@ -15,7 +15,8 @@
 enum fp8q_member_kind {
     FP8Q_MEMBER_FLAG,  /* bool */
     FP8Q_MEMBER_TEXT,  /* const char *, NULL if it was not given */
-    FP8Q_MEMBER_LIST,  /* const char *const *, its length at @count_offset */
+    FP8Q_MEMBER_LIST,  /* const char *const *, its length at @count_offset; with @words: items
+                        * "PAT=WORD" of the option that a word has too, in JSON only if any */
     FP8Q_MEMBER_COUNT, /* uint64_t */
     FP8Q_MEMBER_SIZE,  /* uint64_t, bytes */
     FP8Q_MEMBER_WORD,  /* an enum, by its place in @words */

@@ -15,15 +15,23 @@ static const struct fp8q_fused table[] = {
      .name = "qkv_proj",
      .file_name = "qkv",
      .on_disk = true,
-     .in_targets = true},
+     .in_targets = "qkv_proj"},
     {.parts = {"gate_proj", "up_proj"},
      .name = "gate_up_proj",
      .on_disk = true,
-     .in_targets = true},
-    {.parts = {"in_proj_qkv", "in_proj_z"}, .name = "in_proj_qkvz", .on_disk = true},
-    {.parts = {"in_proj_b", "in_proj_a"}, .name = "in_proj_ba", .on_disk = true},
-    {.parts = {"q_a_proj", "kv_a_proj_with_mqa"}, .name = "fused_qkv_a_proj_with_mqa"},
-    {.parts = {"w1", "w3"}, .name = NULL}};
+     .in_targets = "gate_up_proj"},
+    {.parts = {"in_proj_qkv", "in_proj_z"},
+     .name = "in_proj_qkvz",
+     .on_disk = true,
+     .in_targets = "in_proj_qkvz"},
+    {.parts = {"in_proj_b", "in_proj_a"},
+     .name = "in_proj_ba",
+     .on_disk = true,
+     .in_targets = "in_proj_ba"},
+    {.parts = {"q_a_proj", "kv_a_proj_with_mqa"},
+     .name = "fused_qkv_a_proj_with_mqa",
+     .in_targets = "fused_qkv_a_proj(?:_with_mqa)?"},
+    {.parts = {"w1", "w3"}, .name = NULL, .in_targets = "gate_up_proj"}};
 
 const struct fp8q_fused *fp8q_fused_of_part(const char *component)
 {

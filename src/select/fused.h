@@ -15,9 +15,10 @@ enum { FP8Q_MOST_PARTS = 3 };
 struct fp8q_fused {
     const char *parts[FP8Q_MOST_PARTS + 1]; /* NULL behind the last */
     const char *name;                       /* what engines call the whole; NULL: by its parts */
-    const char *file_name; /* a name that only checkpoints have for the whole, or NULL */
-    bool on_disk;          /* some checkpoints hold the whole in one matrix */
-    bool in_targets;       /* targets of compressed-tensors need the name of the whole too */
+    const char *file_name;  /* a name that only checkpoints have for the whole, or NULL */
+    bool on_disk;           /* some checkpoints hold the whole in one matrix */
+    const char *in_targets; /* the whole in targets of compressed-tensors, an expression: vLLM asks
+                             * for a merged module by the name of the whole, then by its class */
 };
 
 /* The row in which @component is a part, or NULL.  */

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "format/names.h"
 #include "select/fused.h"
+#include "select/scheme.h"
 
 struct context {
     const struct fp8q_ckpt *ckpt;
@@ -144,27 +145,56 @@ static int warn_of_splits(const struct context *c, const struct split_groups *sp
     return FP8Q_OK;
 }
 
+/* Engines read one scheme for a group.  Scales per row that an unaligned member needs spread to the
+ * others; any other difference was asked for.  */
+static int settle_scheme(const struct context *c, const struct member *members, size_t n,
+                         struct fp8q_error *err)
+{
+    struct fp8q_decision *d = c->selection->decisions;
+    const struct fp8q_decision *first = &d[members[0].tensor], *other = first;
+    struct fp8q_shown a, b;
+    bool any_channel = false;
+
+    for (size_t i = 0; i < n; i++)
+        any_channel |= d[members[i].tensor].scheme == FP8Q_SCHEME_CHANNEL;
+    for (size_t i = 0; i < n; i++) {
+        struct fp8q_decision *m = &d[members[i].tensor];
+        bool widens = any_channel && c->options->unaligned == FP8Q_UNALIGNED_CHANNEL;
+        if (widens && m->scheme == FP8Q_SCHEME_BLOCK)
+            m->scheme = FP8Q_SCHEME_CHANNEL;
+        if (m->scheme != first->scheme)
+            other = m;
+    }
+    if (other == first)
+        return FP8Q_OK;
+
+    return fp8q_fail(
+        err, FP8Q_E_ARG, "scheme-split",
+        "--scheme: \"%.250s\" would be %s and \"%.250s\" %s, but engines load them as "
+        "one matrix; name them all in one pattern",
+        fp8q_show(&a, c->ckpt->tensors[first - d].name), fp8q_scheme_names[first->scheme],
+        fp8q_show(&b, c->ckpt->tensors[other - d].name), fp8q_scheme_names[other->scheme]);
+}
+
 /* Leaves a group whole if one of its members must be left.  */
-static void settle_group(const struct context *c, const struct member *members, size_t n,
-                         struct split_groups *split)
+static int settle_group(const struct context *c, const struct member *members, size_t n,
+                        struct split_groups *split, struct fp8q_error *err)
 {
     struct fp8q_decision *d = c->selection->decisions;
     size_t n_quantize = 0, cause = SIZE_MAX;
-    bool any_channel = false;
 
     for (size_t i = 0; i < n; i++) {
         const struct fp8q_decision *m = &d[members[i].tensor];
         n_quantize += m->quantize;
-        any_channel |= m->quantize && m->scheme == FP8Q_SCHEME_CHANNEL;
         if (!m->quantize && cause == SIZE_MAX)
             cause = members[i].tensor;
     }
-    for (size_t i = 0; i < n && any_channel; i++) /* engines want one scheme in a group */
-        d[members[i].tensor].scheme = FP8Q_SCHEME_CHANNEL;
 
-    /* Of one mind already: nothing to settle, nothing to say.  */
-    if (n_quantize == 0 || cause == SIZE_MAX)
-        return;
+    /* Of one mind already: only how is to be settled.  */
+    if (n_quantize == n)
+        return settle_scheme(c, members, n, err);
+    if (n_quantize == 0)
+        return FP8Q_OK;
 
     /* Whoever asked for the split by a pattern is told so in other words.  */
     bool user = d[cause].reason == FP8Q_WHY_IGNORED;
@@ -179,6 +209,21 @@ static void settle_group(const struct context *c, const struct member *members, 
     }
     note_split(split, members[0].place.entry, user, c->ckpt->tensors[cause].name,
                fp8q_reason_name(d[cause].reason), left);
+    return FP8Q_OK;
+}
+
+static int settle_all(struct context *c, struct split_groups *split, struct fp8q_error *err)
+{
+    qsort_r(c->members, c->n_members, sizeof(*c->members), compare_members, c);
+
+    /* Sorted, so a group is a run of members that compare as equal.  */
+    for (size_t first = 0, end; first < c->n_members; first = end) {
+        for (end = first + 1; end < c->n_members; end++)
+            if (compare_group(c, &c->members[first], &c->members[end]) != 0)
+                break;
+        FP8Q_TRY(settle_group(c, &c->members[first], end - first, split, err));
+    }
+    return FP8Q_OK;
 }
 
 int fp8q_groups_settle(const struct fp8q_ckpt *ckpt, const struct fp8q_select_options *options,
@@ -189,16 +234,9 @@ int fp8q_groups_settle(const struct fp8q_ckpt *ckpt, const struct fp8q_select_op
         .ckpt = ckpt, .options = options, .selection = selection, .warnings = warnings};
     struct split_groups split = {.n_kinds = 0};
     FP8Q_TRY(list_members(&c, err));
-    qsort_r(c.members, c.n_members, sizeof(*c.members), compare_members, &c);
 
-    /* Sorted, so a group is a run of members that compare as equal.  */
-    for (size_t first = 0, end; first < c.n_members; first = end) {
-        for (end = first + 1; end < c.n_members; end++)
-            if (compare_group(&c, &c.members[first], &c.members[end]) != 0)
-                break;
-        settle_group(&c, &c.members[first], end - first, &split);
-    }
-
+    int status = settle_all(&c, &split, err);
     free(c.members);
+    FP8Q_TRY(status);
     return warn_of_splits(&c, &split, err);
 }

@@ -21,6 +21,15 @@ int fp8q_pattern_set_match(struct fp8q_pattern_set *set, const char *tensor_name
                            const struct fp8q_decision *d, bool *ignored_out, bool *included_out,
                            struct fp8q_error *err);
 
+/* The scheme that --scheme patterns name for the tensor: of several the last; *@scheme_out is left
+ * alone without one.  */
+int fp8q_pattern_set_scheme(struct fp8q_pattern_set *set, const char *tensor_name,
+                            enum fp8q_scheme *scheme_out, struct fp8q_error *err);
+/* Notes whether the defaults quantize the tensor.  A --scheme pattern that reaches none of those
+ * asks for what it names, as --include does.  */
+int fp8q_pattern_set_note(struct fp8q_pattern_set *set, const char *tensor_name, bool quantized,
+                          struct fp8q_error *err);
+
 /* After all tensors: a pattern without a match is FP8Q_E_ARG with near names (a warning with
  * @options->allow_unmatched).  Warns of patterns that change nothing, of a regular expression that
  * a leading `.*` would make match a tower, and of an lm_head that would be quantized.  */

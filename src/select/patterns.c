@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * patterns.c - applies and lints --ignore and --include.
+ * patterns.c - applies and lints --ignore, --include and the patterns of --scheme.
  */
 #include "select/internal.h"
 
@@ -11,37 +11,72 @@
 #include "format/names.h"
 #include "base/mem.h"
 #include "select/pattern.h"
+#include "select/scheme.h"
+
+/* In the order in which they are reported.  */
+enum kind { IGNORE, INCLUDE, SCHEME };
+static const char *const option_of[] = {"--ignore", "--include", "--scheme"};
 
 struct entry {
     struct fp8q_pattern *pattern;
-    bool is_include;
-    size_t n_matches;  /* tensors */
-    size_t n_changing; /* of these, tensors whose default the pattern changes */
+    enum kind kind;
+    enum fp8q_scheme scheme; /* SCHEME */
+    size_t n_matches;        /* tensors */
+    size_t n_changing;       /* of these, tensors whose default the pattern changes */
+    size_t n_quantized;      /* of these, tensors that are quantized by default */
 };
 
 struct fp8q_pattern_set {
     struct entry *entries;
     size_t count;
+    bool has_schemes;
 };
 
-int fp8q_pattern_set_create(const struct fp8q_select_options *options,
-                            struct fp8q_pattern_set **set_out, struct fp8q_error *err)
+static int add_entry(struct fp8q_pattern_set *set, enum kind kind, const char *pattern,
+                     struct fp8q_error *err)
+{
+    struct entry *e = &set->entries[set->count];
+    e->kind = kind;
+    FP8Q_TRY(fp8q_pattern_compile(pattern, &e->pattern, err));
+
+    set->count++;
+    return FP8Q_OK;
+}
+
+static int add_scheme(struct fp8q_pattern_set *set, const char *item, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    struct entry *e = &set->entries[set->count];
+    size_t len = fp8q_scheme_item(item, &e->scheme);
+    if (!len)
+        return fp8q_fail(err, FP8Q_E_ARG, "scheme-item",
+                         "--scheme: expected PAT=NAME with the name of a scheme, found \"%s\"",
+                         fp8q_show(&shown, item));
+
+    char *pattern = strndup(item, len);
+    if (!pattern)
+        return fp8q_fail_nomem(err);
+    int status = add_entry(set, SCHEME, pattern, err);
+    free(pattern);
+    return status;
+}
+
+int fp8q_pattern_set_create(const struct fp8q_select_options *o, struct fp8q_pattern_set **set_out,
+                            struct fp8q_error *err)
 {
     struct fp8q_pattern_set *set = calloc(1, sizeof(*set));
     *set_out = set;
-    if (!set ||
-        !(set->entries = fp8q_array(options->n_ignore + options->n_include, sizeof(*set->entries))))
+    if (!set || !(set->entries =
+                      fp8q_array(o->n_ignore + o->n_include + o->n_schemes, sizeof(*set->entries))))
         return fp8q_fail_nomem(err);
 
-    /* --ignore first, then --include: the order in which they are reported.  */
-    for (size_t i = 0; i < options->n_ignore + options->n_include; i++) {
-        struct entry *e = &set->entries[set->count];
-        e->is_include = i >= options->n_ignore;
-        FP8Q_TRY(fp8q_pattern_compile(e->is_include ? options->include[i - options->n_ignore]
-                                                    : options->ignore[i],
-                                      &e->pattern, err));
-        set->count++;
-    }
+    for (size_t i = 0; i < o->n_ignore; i++)
+        FP8Q_TRY(add_entry(set, IGNORE, o->ignore[i], err));
+    for (size_t i = 0; i < o->n_include; i++)
+        FP8Q_TRY(add_entry(set, INCLUDE, o->include[i], err));
+    for (size_t i = 0; i < o->n_schemes; i++)
+        FP8Q_TRY(add_scheme(set, o->schemes[i], err));
+    set->has_schemes = o->n_schemes > 0;
     return FP8Q_OK;
 }
 
@@ -69,11 +104,61 @@ static int match_module(struct fp8q_pattern_set *set, const char *module,
 
         /* A pattern that only repeats the default is worth a word.  */
         e->n_matches++;
-        e->n_changing += d->quantize != e->is_include;
-        *(e->is_include ? included : ignored) = true;
+        e->n_changing += d->quantize != (e->kind == INCLUDE);
+        *ignored |= e->kind == IGNORE;
+        *included |= e->kind == INCLUDE || (e->kind == SCHEME && !e->n_quantized);
     }
     return FP8Q_OK;
 }
+
+/* ---- schemes --------------------------------------------------------------------------------- */
+
+/* The entries of --scheme that match @module: the scheme of the last of them, or what the defaults
+ * do with the tensor, noted in all of them.  */
+static int ask_schemes(struct fp8q_pattern_set *set, const char *module,
+                       enum fp8q_scheme *scheme_out, const bool *quantized, struct fp8q_error *err)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        struct entry *e = &set->entries[i];
+        bool matches = false;
+        if (e->kind == SCHEME)
+            FP8Q_TRY(fp8q_pattern_match(e->pattern, module, &matches, err));
+        if (matches && scheme_out)
+            *scheme_out = e->scheme;
+        if (matches && quantized)
+            e->n_quantized += *quantized;
+    }
+    return FP8Q_OK;
+}
+
+static int ask_schemes_of(struct fp8q_pattern_set *set, const char *tensor_name,
+                          enum fp8q_scheme *scheme_out, const bool *quantized,
+                          struct fp8q_error *err)
+{
+    if (!set->has_schemes)
+        return FP8Q_OK;
+    char *module = strndup(tensor_name, fp8q_module_len(tensor_name));
+    if (!module)
+        return fp8q_fail_nomem(err);
+
+    int status = ask_schemes(set, module, scheme_out, quantized, err);
+    free(module);
+    return status;
+}
+
+int fp8q_pattern_set_scheme(struct fp8q_pattern_set *set, const char *tensor_name,
+                            enum fp8q_scheme *scheme_out, struct fp8q_error *err)
+{
+    return ask_schemes_of(set, tensor_name, scheme_out, NULL, err);
+}
+
+int fp8q_pattern_set_note(struct fp8q_pattern_set *set, const char *tensor_name, bool quantized,
+                          struct fp8q_error *err)
+{
+    return ask_schemes_of(set, tensor_name, NULL, &quantized, err);
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 int fp8q_pattern_set_match(struct fp8q_pattern_set *set, const char *tensor_name,
                            const struct fp8q_decision *d, bool *ignored_out, bool *included_out,
@@ -204,7 +289,7 @@ static int report_unmatched(const struct entry *e, const struct fp8q_ckpt *ckpt,
     struct fp8q_shown shown;
     const char *pattern = fp8q_pattern_text(e->pattern);
 
-    fp8q_text_printf(&text, "%s \"%s\" matches nothing", e->is_include ? "--include" : "--ignore",
+    fp8q_text_printf(&text, "%s \"%s\" matches nothing", option_of[e->kind],
                      fp8q_show(&shown, pattern));
     put_hint(&text, ckpt, pattern);
 
@@ -247,7 +332,7 @@ static int lint_anchor(const struct entry *e, const struct fp8q_ckpt *ckpt,
 {
     const char *text = fp8q_pattern_text(e->pattern);
     struct fp8q_pattern *unanchored;
-    if (!fp8q_pattern_is_regex(e->pattern) || e->is_include || strncmp(text + 3, ".*", 2) == 0)
+    if (!fp8q_pattern_is_regex(e->pattern) || e->kind != IGNORE || strncmp(text + 3, ".*", 2) == 0)
         return FP8Q_OK;
 
     char *longer = malloc(strlen(text) + 8);
@@ -265,18 +350,51 @@ static int lint_anchor(const struct entry *e, const struct fp8q_ckpt *ckpt,
     return status;
 }
 
+/* A scheme of nothing that is quantized.  */
+static int lint_scheme(const struct entry *e, const struct fp8q_ckpt *ckpt,
+                       const struct fp8q_selection *s, struct fp8q_warnings *warnings,
+                       struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    size_t n_quantized = 0;
+
+    for (size_t i = 0; i < ckpt->n_tensors && !n_quantized; i++) {
+        const char *name = ckpt->tensors[i].name;
+        bool matches = false;
+        char *module = s->decisions[i].quantize ? strndup(name, fp8q_module_len(name)) : NULL;
+        if (!s->decisions[i].quantize)
+            continue;
+        if (!module)
+            return fp8q_fail_nomem(err);
+        int status = fp8q_pattern_match(e->pattern, module, &matches, err);
+        free(module);
+        FP8Q_TRY(status);
+        n_quantized += matches;
+    }
+    if (n_quantized || !e->n_matches)
+        return FP8Q_OK;
+
+    return fp8q_warn(warnings, err, "pattern-redundant",
+                     "--scheme \"%s=%s\" changes nothing: of what it matches (%zu tensor%s) none "
+                     "is quantized",
+                     fp8q_show(&shown, fp8q_pattern_text(e->pattern)), fp8q_scheme_names[e->scheme],
+                     e->n_matches, fp8q_plural(e->n_matches));
+}
+
 static int lint_entry(const struct entry *e, const struct fp8q_ckpt *ckpt,
                       const struct fp8q_selection *s, struct fp8q_warnings *warnings,
                       struct fp8q_error *err)
 {
     struct fp8q_shown shown;
     fp8q_show(&shown, fp8q_pattern_text(e->pattern));
+    if (e->kind == SCHEME)
+        return lint_scheme(e, ckpt, s, warnings, err);
     if (e->n_matches && !e->n_changing)
         FP8Q_TRY(fp8q_warn(warnings, err, "pattern-redundant",
                            "%s \"%s\" changes nothing: all %zu tensors that it matches are %s by "
                            "default",
-                           e->is_include ? "--include" : "--ignore", shown.text, e->n_matches,
-                           e->is_include ? "quantized or cannot be" : "kept"));
+                           option_of[e->kind], shown.text, e->n_matches,
+                           e->kind == INCLUDE ? "quantized or cannot be" : "kept"));
     return lint_anchor(e, ckpt, s, warnings, err);
 }
 
@@ -287,8 +405,9 @@ static int lint_head(const struct fp8q_ckpt *ckpt, const struct fp8q_selection *
         if (s->decisions[i].quantize && fp8q_has_components(ckpt->tensors[i].name, "lm_head")) {
             struct fp8q_shown shown;
             return fp8q_warn(warnings, err, "lm-head-included",
-                             "\"%s\" would be quantized: vLLM loads no FP8 lm_head in the fp8 "
-                             "dialect, and it costs more accuracy than any other module",
+                             "\"%s\" would be quantized: vLLM and SGLang load an FP8 lm_head in "
+                             "compressed-tensors only, best with scales a row, and it costs more "
+                             "accuracy than any other module",
                              fp8q_show(&shown, ckpt->tensors[i].name));
         }
     return FP8Q_OK;

@@ -7,8 +7,10 @@
  *     name          a tower, a norm, a router ...: left (role.c), whatever else holds
  *     type          integers and what is packed: left
  *     architecture  a linear of the language model by its tables (families.c): quantized
+ *     scheme        that of the last --scheme pattern which matches, or the plain one
  *     shape         sizes that are no multiples of 128: left, or scaled per row (per channel)
- *     patterns      --include lifts what a rule of names left; --ignore comes last, and wins
+ *     patterns      --include lifts what a rule of names left, and so does a --scheme pattern that
+ *                   names nothing else; --ignore comes last, and wins
  *     --like        the selection of another checkpoint in place of all this
  *     groups        what engines load as one matrix is quantized whole or not at all (groups.c)
  *
@@ -74,7 +76,6 @@ static void decide_shape(const struct context *c, const struct fp8q_tensor *t,
                          struct fp8q_decision *d)
 {
     bool stays_stacked = t->ndim == 3 && c->selection->family.experts == FP8Q_EXPERTS_STACKED;
-    d->scheme = c->options->scheme;
     if (!d->quantize)
         return;
 
@@ -84,7 +85,8 @@ static void decide_shape(const struct context *c, const struct fp8q_tensor *t,
         leave(d, FP8Q_WHY_EXPERTS_UNSUPPORTED);
     } else if ((d->scheme == FP8Q_SCHEME_BLOCK || d->scheme == FP8Q_SCHEME_GROUP) &&
                !is_aligned(c, t, d)) {
-        if (c->options->unaligned == FP8Q_UNALIGNED_KEEP || stays_stacked)
+        bool has_rule = d->scheme == FP8Q_SCHEME_BLOCK && !stays_stacked;
+        if (c->options->unaligned == FP8Q_UNALIGNED_KEEP || !has_rule)
             leave(d, FP8Q_WHY_RAGGED);
         else if (c->options->unaligned == FP8Q_UNALIGNED_CHANNEL)
             d->scheme = FP8Q_SCHEME_CHANNEL;
@@ -109,7 +111,7 @@ static bool decide_stack(const struct context *c, const struct fp8q_tensor *t,
 
     /* Only blocks have a 3-D scale that engines read.  */
     bool stays = experts == FP8Q_EXPERTS_STACKED, is_split = experts == FP8Q_EXPERTS_SPLIT;
-    bool scheme_fits = c->options->scheme == FP8Q_SCHEME_BLOCK || is_split;
+    bool scheme_fits = d->scheme == FP8Q_SCHEME_BLOCK || is_split;
     if ((!stays && !is_split) || !scheme_fits ||
         !fp8q_stack_layout_fits(&c->parts, experts, gate_up, t->shape)) {
         leave(d, FP8Q_WHY_EXPERTS_UNSUPPORTED);
@@ -138,8 +140,8 @@ static int place_linear(const struct context *c, const struct fp8q_tensor *t,
     return FP8Q_OK;
 }
 
-static int decide(const struct context *c, const struct fp8q_tensor *t, struct fp8q_decision *d,
-                  struct fp8q_error *err)
+static int decide(const struct context *c, struct fp8q_pattern_set *set,
+                  const struct fp8q_tensor *t, struct fp8q_decision *d, struct fp8q_error *err)
 {
     *d = (struct fp8q_decision){.reason = FP8Q_WHY_UNCLASSIFIED, .scheme = c->options->scheme};
     if (fp8q_scale_owner(c->ckpt, t->name)) {
@@ -147,6 +149,7 @@ static int decide(const struct context *c, const struct fp8q_tensor *t, struct f
         return FP8Q_OK;
     }
 
+    FP8Q_TRY(fp8q_pattern_set_scheme(set, t->name, &d->scheme, err));
     /* Even if it stays: its place says which group it would hold back.  */
     FP8Q_TRY(place_linear(c, t, d, err));
     if (fp8q_role(&c->selection->family, t->name, t->ndim, &d->reason, &d->tower))
@@ -283,10 +286,7 @@ static int apply_like(const struct context *c, struct fp8q_error *err)
                              fp8q_show(&shown, t->name), fp8q_dtype_name(t->dtype), t->ndim);
 
         /* --like stands in place of the rules: what they left is taken all the same.  */
-        if (wanted && !d->quantize) {
-            d->quantize = true;
-            d->scheme = c->options->scheme;
-        }
+        d->quantize |= wanted;
         if (d->quantize)
             d->reason = wanted ? FP8Q_WHY_LIKE : FP8Q_WHY_NOT_LIKE;
         d->quantize = d->quantize && wanted;
@@ -456,7 +456,10 @@ static int decide_all(const struct context *c, struct fp8q_pattern_set *set, str
     struct fp8q_selection *s = c->selection;
     FP8Q_TRY(warn_about_family(c, err));
     for (size_t i = 0; i < c->ckpt->n_tensors; i++)
-        FP8Q_TRY(decide(c, &c->ckpt->tensors[i], &s->decisions[i], err));
+        FP8Q_TRY(decide(c, set, &c->ckpt->tensors[i], &s->decisions[i], err));
+    for (size_t i = 0; i < c->ckpt->n_tensors; i++)
+        FP8Q_TRY(
+            fp8q_pattern_set_note(set, c->ckpt->tensors[i].name, s->decisions[i].quantize, err));
 
     /* Patterns before groups, so that a group which a pattern splits is settled whole.  */
     FP8Q_TRY(apply_patterns(c, set, err));

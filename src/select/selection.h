@@ -10,13 +10,16 @@
 #include "select/families.h"
 #include "select/reason.h"
 
+enum { FP8Q_N_SCHEMES = FP8Q_SCHEME_STATIC + 1 };
+
 struct fp8q_select_options {
     const char *const *ignore, *const *include; /* patterns */
-    size_t n_ignore, n_include;
+    const char *const *schemes;                 /* "PAT=NAME" (scheme.h) */
+    size_t n_ignore, n_include, n_schemes;
     bool no_default_ignore; /* only what cannot be quantized is kept by itself */
     bool allow_unmatched, allow_tower, strict;
-    bool requantize; /* already quantized tensors may be taken again */
-    enum fp8q_scheme scheme;
+    bool requantize;         /* already quantized tensors may be taken again */
+    enum fp8q_scheme scheme; /* of what no item of @schemes matches */
     enum fp8q_unaligned unaligned;
     const struct fp8q_ckpt *like; /* NULL, or take exactly the names that are F8_E4M3 there */
 };

@@ -164,20 +164,22 @@ static const struct fp8q_tensor *companion(const struct fp8q_ckpt *ckpt, const c
 
 /* Static activations: each layer needs a scale for its inputs, and engines have no kernel for them
  * beside block scales.  */
+void fp8q_verify_static(const struct fp8q_ckpt *ckpt, size_t i, struct fp8q_findings *f)
+{
+    const struct fp8q_tensor *t = &ckpt->tensors[i], *scale = companion(ckpt, t->name, true);
+
+    /* Scales per row may have two dimensions as well, but then as many rows as the weight.  */
+    if (scale && scale->ndim >= 2 && scale->n_elems > 1 && scale->shape[0] != t->shape[0])
+        fp8q_findings_add(f, i + 1, t->name, "has static inputs, and its scales are blocks");
+    else if (!companion(ckpt, t->name, false))
+        fp8q_findings_add(f, i + 1, t->name, "has static inputs, and no input_scale");
+}
+
 static void check_static(const struct fp8q_ckpt *ckpt, struct fp8q_findings *f)
 {
-    for (size_t i = 0; i < ckpt->n_tensors; i++) {
-        const struct fp8q_tensor *t = &ckpt->tensors[i];
-        if (t->dtype != FP8Q_F8_E4M3)
-            continue;
-
-        /* Scales per row may have two dimensions as well, but then as many rows as the weight.  */
-        const struct fp8q_tensor *scale = companion(ckpt, t->name, true);
-        if (scale && scale->ndim >= 2 && scale->n_elems > 1 && scale->shape[0] != t->shape[0])
-            fp8q_findings_add(f, i + 1, t->name, "has static inputs, and its scales are blocks");
-        else if (!companion(ckpt, t->name, false))
-            fp8q_findings_add(f, i + 1, t->name, "has static inputs, and no input_scale");
-    }
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (ckpt->tensors[i].dtype == FP8Q_F8_E4M3)
+            fp8q_verify_static(ckpt, i, f);
 }
 
 /* @groups: MXFP8, whose block size is fixed.  */
@@ -240,14 +242,8 @@ static const struct fp8q_json *check_object(const struct fp8q_report *report,
         check_static(report->ckpt, f);
         return fp8q_json_get(q, "ignore");
     } else if (strcmp(method, "compressed-tensors") == 0) {
-        const struct fp8q_json *groups = fp8q_json_get(q, "config_groups");
-        if (!fp8q_json_is_object(groups))
+        if (!fp8q_json_is_object(fp8q_json_get(q, "config_groups")))
             fp8q_findings_add(f, 0, place, "config_groups is missing");
-        const struct fp8q_json *inputs =
-            fp8q_json_get(fp8q_json_first(groups), "input_activations");
-        if (fp8q_json_count(groups) == 1 && fp8q_json_is_object(inputs) &&
-            !fp8q_json_bool(fp8q_json_get(inputs, "dynamic"), false))
-            check_static(report->ckpt, f);
         return fp8q_json_get(q, "ignore");
     } else {
         fp8q_findings_add(f, 0, place,
@@ -317,5 +313,8 @@ int fp8q_verify_config(struct fp8q_report *report, struct fp8q_error *err)
      * was said.  */
     if (is_wrong && !list)
         return FP8Q_OK;
-    return check_lists(report, fp8q_json_get(report->ckpt->config, "quantization_config"), err);
+    const struct fp8q_json *q = fp8q_json_get(report->ckpt->config, "quantization_config");
+    FP8Q_TRY(check_lists(report, q, err));
+    const char *method = fp8q_json_string(fp8q_json_get(q, "quant_method"), "");
+    return strcmp(method, "compressed-tensors") == 0 ? fp8q_verify_groups(report, q, err) : FP8Q_OK;
 }

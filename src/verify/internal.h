@@ -29,7 +29,7 @@ static inline bool fp8q_same_bits(float a, float b)
     return x == y;
 }
 
-/* ---- structure.c, config.c, written.c: no payload ----------------------------------------------
+/* ---- structure.c, config.c, groups.c, written.c: no payload ----------------------------------------------
  */
 
 /* Index, headers and files; weights and their scales.  @warnings: those of opening.  */
@@ -37,6 +37,11 @@ int fp8q_verify_structure(struct fp8q_report *report, const struct fp8q_warnings
                           struct fp8q_error *err);
 /* quantization_config and the exclusion list against the tensors.  */
 int fp8q_verify_config(struct fp8q_report *report, struct fp8q_error *err);
+/* Weights and inputs against the config groups of compressed-tensors.  groups.c  */
+int fp8q_verify_groups(struct fp8q_report *report, const struct fp8q_json *quantization,
+                       struct fp8q_error *err);
+/* What tensor @i lacks whose inputs are static.  */
+void fp8q_verify_static(const struct fp8q_ckpt *ckpt, size_t i, struct fp8q_findings *findings);
 /* Headers, names and files against the manifest.  */
 int fp8q_verify_written(struct fp8q_report *report, struct fp8q_error *err);
 

@@ -72,7 +72,7 @@ int fp8q_verify_data_open(const struct fp8q_report *report,
 
     if (!report->ours && plan_options->format != FP8Q_FORMAT_FP8)
         plan_options->static_inputs = has_input_scales(report->ckpt);
-    if (!plan_options->static_inputs && !plan_options->fp8_cache)
+    if (!fp8q_plan_takes_data(plan_options))
         return FP8Q_OK;
 
     plan_options->data = stored;
@@ -112,9 +112,8 @@ int fp8q_verify_data_check(struct fp8q_report *report, const struct fp8q_verify_
     struct fp8q_findings f = {.id = "data-scales",
                               .status = FP8Q_CHECK_FAIL,
                               .limit = "static scales as the calibration gives them"};
-    const struct fp8q_plan_options *asked = &report->plan->options;
     bool derived =
-        report->ours && (asked->static_inputs || asked->fp8_cache) && options->calibration;
+        report->ours && fp8q_plan_takes_data(&report->plan->options) && options->calibration;
 
     if (!derived)
         return FP8Q_OK;

@@ -8,6 +8,8 @@
 #include "plan/plan.h"
 #include "select/parts.h"
 #include "select/role.h"
+#include "select/scheme.h"
+#include "select/targets.h"
 
 /* ---- patterns -------------------------------------------------------------------------------- */
 
@@ -76,6 +78,58 @@ static void edit_distance_counts_edits(void **state)
     assert_int_equal(fp8q_edit_distance("visal", "visual", 5), 1);
     assert_int_equal(fp8q_edit_distance("kitten", "sitting", 5), 3);
     assert_int_equal(fp8q_edit_distance("a", "abcdefgh", 3), 4);
+}
+
+/* ---- schemes --------------------------------------------------------------------------------- */
+
+static void items_end_in_a_scheme(void **state)
+{
+    enum fp8q_scheme scheme;
+    (void)state;
+    assert_int_equal(fp8q_scheme_item("experts=MXFP8", &scheme), 7);
+    assert_int_equal(scheme, FP8Q_SCHEME_GROUP);
+    assert_int_equal(fp8q_scheme_item("re:.*(?=x)=fp8_dynamic", &scheme), 10);
+    assert_int_equal(scheme, FP8Q_SCHEME_CHANNEL);
+
+    assert_int_equal(fp8q_scheme_item("experts", &scheme), 0);
+    assert_int_equal(fp8q_scheme_item("experts=FP9", &scheme), 0);
+    assert_int_equal(fp8q_scheme_item("=FP8", &scheme), 0);
+}
+
+/* As compressed-tensors' match_targets() and vLLM's find_matched_target() answer.  */
+static void targets_are_found_by_name_before_class(void **state)
+{
+    static const char text[] =
+        "{\"config_groups\": {\"a\": {\"targets\": [\"Linear\", \"re:.*up_proj$\"]},"
+        "\"b\": {\"targets\": [\"re:.*layers\\\\.0\\\\..*\", \"lm_head\", \"re:(\"]}}}";
+    static const struct {
+        const char *module;
+        unsigned group;
+        bool several;
+    } cases[] = {{"model.layers.0.mlp.down_proj", 1, false},
+                 {"lm_head", 1, false},
+                 {"model.lm_head", 0, false},
+                 {"model.layers.1.mlp.down_proj", 0, false},
+                 {"model.layers.0.mlp.up_proj", 0, true},
+                 {"model.layers.10.mlp.down_proj", 0, false}};
+    struct fp8q_json *json;
+    struct fp8q_targets *targets;
+    struct fp8q_error err = {0};
+    (void)state;
+
+    assert_ok(fp8q_json_parse(text, strlen(text), 0, "test", &json, &err), &err);
+    assert_ok(fp8q_targets_open(json, &targets, &err), &err);
+    const struct fp8q_json *a = fp8q_json_first(fp8q_json_get(json, "config_groups"));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        const struct fp8q_json *group;
+        bool several;
+        assert_ok(fp8q_targets_find(targets, cases[i].module, &group, &several, &err), &err);
+        if ((group != a) != cases[i].group || several != cases[i].several)
+            fail_msg("%s", cases[i].module);
+    }
+
+    fp8q_targets_close(targets);
+    fp8q_json_free(json);
 }
 
 /* ---- families -------------------------------------------------------------------------------- */
@@ -406,6 +460,8 @@ int main(void)
         cmocka_unit_test(patterns_mean_what_the_manual_says),
         cmocka_unit_test(bad_patterns_are_refused),
         cmocka_unit_test(edit_distance_counts_edits),
+        cmocka_unit_test(items_end_in_a_scheme),
+        cmocka_unit_test(targets_are_found_by_name_before_class),
         cmocka_unit_test(linears_know_their_groups),
         cmocka_unit_test(unknown_types_take_known_roots_only),
         cmocka_unit_test(published_names_are_taken_or_left),

@@ -68,6 +68,7 @@ class PlannedTensor:
     shard: str
     quantize: bool
     reason: str
+    scheme: Optional[str]
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,8 @@ def _planned(handle: ctypes.c_void_p) -> Tuple[PlannedTensor, ...]:
             return tuple(found)
         t = pointer.contents
         found.append(PlannedTensor(_native.decode(t.name), _dtype(t.dtype), tuple(t.shape[:t.ndim]), t.bytes,
-                                   _native.decode(t.shard), t.quantize, _native.decode(t.reason)))
+                                   _native.decode(t.shard), t.quantize, _native.decode(t.reason),
+                                   _native.decode(t.scheme) or None))
 
 
 def _convert(request: _native.Request, dst: Optional[Path_], job: _native.Job, only_plan: bool) -> Conversion:
@@ -165,8 +167,9 @@ def _convert(request: _native.Request, dst: Optional[Path_], job: _native.Job, o
 
 
 def _request(src: Path_, ignore: Sequence[str], include: Sequence[str], like: Optional[Path_],
-             calibration: Optional[Path_], format: str, scheme: str, scales: str, scale_fmt: str, unaligned: str,
-             input_range: str, kv_cache: str, tp: int, max_shard_size: int, flags: Dict[str, bool]) -> _native.Request:
+             calibration: Optional[Path_], format: str, scheme: str, schemes: Dict[str, str],
+             scales: str, scale_fmt: str, unaligned: str, input_range: str, kv_cache: str, tp: int, max_shard_size: int,
+             flags: Dict[str, bool]) -> _native.Request:
     if isinstance(ignore, str) or isinstance(include, str):
         raise TypeError("ignore and include are lists of patterns")
     request = _native.sized(
@@ -182,23 +185,27 @@ def _request(src: Path_, ignore: Sequence[str], include: Sequence[str], like: Op
     # The struct keeps what it points to alive.
     request.ignore = _pointer_to(ignore)
     request.include = _pointer_to(include)
+    request.schemes = _pointer_to([f"{pattern}={name}" for pattern, name in schemes.items()])
+    request.n_schemes = len(schemes)
     return request
 
 
 def quantize(src: Path_, dst: Optional[Path_] = None, *, ignore: Sequence[str] = (), include: Sequence[str] = (),
              like: Optional[Path_] = None, calibration: Optional[Path_] = None, format: str = "auto",
-             scheme: str = "FP8_BLOCK", scales: str = "sidecar", scale_fmt: str = "f32", unaligned: str = "keep",
-             input_range: str = "absmax", kv_cache: str = "none", tp: int = 0, max_shard_size: int = 0,
+             scheme: str = "FP8_BLOCK", schemes: Optional[Dict[str, str]] = None, scales: str = "sidecar",
+             scale_fmt: str = "f32", unaligned: str = "keep", input_range: str = "absmax", kv_cache: str = "none",
+             tp: int = 0, max_shard_size: int = 0,
              no_default_ignore: bool = False, allow_unmatched: bool = False, allow_tower: bool = False,
              strict: bool = False, requantize: bool = False, overwrite: bool = False, resume: bool = False,
              dry_run: bool = False, threads: int = 0, max_memory: int = 0, progress: Optional[Progress] = None) -> Conversion:
     """Writes a block-FP8 checkpoint of `src`, a file or a directory; `dst` is SRC-FP8 by default.
 
     Options are those of `fp8q quantize`; sizes are bytes; `dry_run` plans and writes nothing.
+    `schemes` is {pattern: scheme}, for what matches; of several the last holds.
     `progress(stage, done, total, unit)` is called now and then, from another thread; what it raises stops the
     conversion and is raised here.
     """
-    request = _request(src, ignore, include, like, calibration, format, scheme, scales, scale_fmt, unaligned,
+    request = _request(src, ignore, include, like, calibration, format, scheme, schemes or {}, scales, scale_fmt, unaligned,
                        input_range, kv_cache, tp, max_shard_size,
                        {"no_default_ignore": no_default_ignore, "allow_unmatched": allow_unmatched,
                         "allow_tower": allow_tower, "strict": strict, "requantize": requantize})

@@ -114,7 +114,7 @@ class Request(Structure):
                 ("allow_tower", c_bool), ("strict", c_bool), ("requantize", c_bool), ("format", c_int),
                 ("scales", c_int), ("scale_fmt", c_int), ("scheme", c_int), ("unaligned", c_int),
                 ("max_shard_size", c_uint64), ("tp", c_uint64), ("dequantize", c_bool), ("to", c_int),
-                ("input_range", c_int), ("kv_cache", c_int)]
+                ("input_range", c_int), ("kv_cache", c_int), ("schemes", POINTER(c_char_p)), ("n_schemes", c_size_t)]
 
 
 class Result(Structure):
@@ -135,7 +135,8 @@ class PlanInfo(Structure):
 
 class PlannedTensor(Structure):
     _fields_ = [("name", c_char_p), ("dtype", c_int), ("ndim", c_uint32), ("shape", POINTER(c_uint64)),
-                ("bytes", c_uint64), ("shard", c_char_p), ("quantize", c_bool), ("reason", c_char_p)]
+                ("bytes", c_uint64), ("shard", c_char_p), ("quantize", c_bool), ("reason", c_char_p),
+                ("scheme", c_char_p)]
 
 
 class CheckpointInfo(Structure):
