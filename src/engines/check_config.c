@@ -8,6 +8,7 @@
 
 #include "format/names.h"
 #include "kernel/block.h"
+#include "select/targets.h"
 
 static const char requantize[] = "write it again: fp8q quantize --requantize";
 
@@ -72,57 +73,42 @@ static int judge_block_size(struct fp8q_judge *j)
 
 /* ---- compressed-tensors ---------------------------------------------------------------------- */
 
-static const char *strategy_of(enum fp8q_scaling scaling)
+/* Each weight needs a group that says what its scales are.  */
+static int judge_groups(struct fp8q_judge *j)
 {
-    switch (scaling) {
-    case FP8Q_SCALING_BLOCK:
-        return "block";
-    case FP8Q_SCALING_ROW:
-        return "channel";
-    case FP8Q_SCALING_GROUP:
-        return "group";
-    default:
-        return "tensor";
-    }
-}
+    const struct fp8q_on_disk *f = j->facts;
+    const struct fp8q_disk_weight *unsaid = NULL;
+    const char *inputs = NULL;
+    struct fp8q_shown shown;
+    size_t n = 0;
 
-/* The group with weights of this strategy, or NULL.  */
-static const struct fp8q_json *group_of(const struct fp8q_json *groups, const char *strategy)
-{
-    for (const struct fp8q_json *g = fp8q_json_first(groups); g; g = fp8q_json_next(g))
-        if (strcmp(fp8q_json_string(fp8q_json_path(g, "weights.strategy"), ""), strategy) == 0)
-            return g;
-
-    return NULL;
-}
-
-/* Each kind of scales on disk needs a group that says so.  */
-static int judge_groups(struct fp8q_judge *j, const struct fp8q_json *groups)
-{
-    static const enum fp8q_scaling kinds[] = {FP8Q_SCALING_BLOCK, FP8Q_SCALING_ROW,
-                                              FP8Q_SCALING_TENSOR, FP8Q_SCALING_GROUP};
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
-        const char *strategy = strategy_of(kinds[i]);
-        const struct fp8q_json *g = group_of(groups, strategy);
-        if (!has_scaling(j->facts, kinds[i]))
+    for (size_t i = 0; i < f->n_weights; i++) {
+        const struct fp8q_disk_weight *w = &f->weights[i];
+        if (!w->scale)
             continue;
+        bool says = w->group && fp8q_group_says(w->group, w->scale, w->layout.scaling);
+        if (!says && n++ == 0)
+            unsaid = w;
 
-        if (!g)
-            FP8Q_TRY(fp8q_judge_say(j, FP8Q_STOPS, "config-groups", requantize,
-                                    "weights have scales of strategy \"%s\", and no config group "
-                                    "says so",
-                                    strategy));
-        const char *inputs =
-            fp8q_json_string(fp8q_json_path(g, "input_activations.strategy"), "none");
-        bool grouped = strcmp(inputs, "group") == 0;
-        if (g && kinds[i] == FP8Q_SCALING_BLOCK && (j->demands & FP8Q_INPUTS_GROUPED) && !grouped)
-            FP8Q_TRY(fp8q_judge_say(j, FP8Q_STOPS, "config-groups",
-                                    "set input_activations to strategy \"group\", group_size 128",
-                                    "with block weights it wants inputs of strategy \"group\", "
-                                    "found \"%.40s\"",
-                                    inputs));
+        const char *strategy =
+            fp8q_json_string(fp8q_json_path(w->group, "input_activations.strategy"), "none");
+        bool grouped = strcmp(strategy, "group") == 0;
+        if (says && w->layout.scaling == FP8Q_SCALING_BLOCK && !grouped)
+            inputs = strategy;
     }
 
+    if (unsaid)
+        FP8Q_TRY(fp8q_judge_say(
+            j, FP8Q_STOPS, "config-groups", requantize,
+            "%zu weights have scales of strategy \"%s\", and no config group says so of them, "
+            "first \"%s\"",
+            n, fp8q_strategy_of(unsaid->layout.scaling), fp8q_show(&shown, unsaid->weight->name)));
+    if (inputs && (j->demands & FP8Q_INPUTS_GROUPED))
+        FP8Q_TRY(fp8q_judge_say(j, FP8Q_STOPS, "config-groups",
+                                "set input_activations to strategy \"group\", group_size 128",
+                                "with block weights it wants inputs of strategy \"group\", found "
+                                "\"%.40s\"",
+                                inputs));
     return FP8Q_OK;
 }
 
@@ -136,27 +122,43 @@ static bool is_known_format(const char *format)
     return false;
 }
 
+/* Where the format is mixed, each group has its own.  The first that is not known, or NULL.  */
+static const char *unknown_format(const struct fp8q_json *q)
+{
+    const char *format = fp8q_json_string(fp8q_json_get(q, "format"), "none");
+    const struct fp8q_json *groups = fp8q_json_get(q, "config_groups");
+    if (strcmp(format, "mixed-precision") != 0)
+        return is_known_format(format) ? NULL : format;
+
+    for (const struct fp8q_json *g = fp8q_json_first(groups); g; g = fp8q_json_next(g)) {
+        format = fp8q_json_string(fp8q_json_get(g, "format"), "mixed-precision");
+        if (!is_known_format(format))
+            return format;
+    }
+    return NULL;
+}
+
 static int judge_compressed(struct fp8q_judge *j)
 {
     const struct fp8q_json *q = j->facts->config, *groups = fp8q_json_get(q, "config_groups");
-    const char *format = fp8q_json_string(fp8q_json_get(q, "format"), "none");
+    const char *format = unknown_format(q);
     struct fp8q_shown shown;
 
     if (!fp8q_json_is_object(groups) || fp8q_json_count(groups) == 0)
         return fp8q_judge_say(j, FP8Q_STOPS, "config-groups", requantize,
                               "config_groups is missing in quantization_config");
-    if (!is_known_format(format))
+    if (format)
         return fp8q_judge_say(j, FP8Q_UNSURE, "config-format", NULL,
                               "\"format\" is \"%.60s\", which the tables do not describe",
                               fp8q_show(&shown, format));
 
     if (fp8q_json_count(groups) > 1 && (j->demands & FP8Q_ONE_GROUP))
         FP8Q_TRY(fp8q_judge_say(j, FP8Q_STOPS, "config-groups",
-                                "quantize with one kind of scales (without --unaligned "
-                                "per-channel, or with --scheme FP8_DYNAMIC)",
+                                "quantize with one kind of scales (without --scheme PAT=NAME and "
+                                "--unaligned per-channel, or with --scheme FP8_DYNAMIC)",
                                 "it reads one config group, and there are %zu",
                                 fp8q_json_count(groups)));
-    return judge_groups(j, groups);
+    return judge_groups(j);
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */

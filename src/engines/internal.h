@@ -14,7 +14,8 @@ struct fp8q_disk_weight {
     const struct fp8q_tensor *weight;
     const struct fp8q_tensor *scale; /* NULL: @trouble says why */
     struct fp8q_scale_layout layout;
-    char *trouble; /* owned; NULL: the scales are understood */
+    const struct fp8q_json *group; /* of compressed-tensors that it falls under, or NULL */
+    char *trouble;                 /* owned; NULL: the scales are understood */
 };
 
 struct fp8q_on_disk {

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "format/names.h"
+#include "select/targets.h"
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
@@ -79,6 +81,30 @@ static void find_config(struct fp8q_on_disk *f)
         f->has_format = false;
 }
 
+/* ---- config groups --------------------------------------------------------------------------- */
+
+static int find_group(const struct fp8q_targets *targets, struct fp8q_disk_weight *w,
+                      struct fp8q_error *err)
+{
+    char *module = strndup(w->weight->name, fp8q_weight_stem(w->weight->name));
+    int status =
+        module ? fp8q_targets_find(targets, module, &w->group, NULL, err) : fp8q_fail_nomem(err);
+    free(module);
+    return status;
+}
+
+static int find_groups(struct fp8q_on_disk *f, struct fp8q_error *err)
+{
+    struct fp8q_targets *targets;
+    FP8Q_TRY(fp8q_targets_open(f->config, &targets, err));
+
+    int status = FP8Q_OK;
+    for (size_t i = 0; i < f->n_weights && status == FP8Q_OK; i++)
+        status = find_group(targets, &f->weights[i], err);
+    fp8q_targets_close(targets);
+    return status;
+}
+
 /* ---- all ------------------------------------------------------------------------------------- */
 
 int fp8q_on_disk_of(const struct fp8q_ckpt *ckpt, const struct fp8q_warnings *warnings,
@@ -90,6 +116,7 @@ int fp8q_on_disk_of(const struct fp8q_ckpt *ckpt, const struct fp8q_warnings *wa
 
     find_config(f);
     FP8Q_TRY(find_weights(f, err));
+    FP8Q_TRY(find_groups(f, err));
     if (f->n_weights == 0)
         return fp8q_fail(err, FP8Q_E_ARG, "nothing-to-check",
                          "%s: holds no FP8 weights; `check` asks which engine loads a quantized "

@@ -75,14 +75,11 @@ void fp8q_architecture_list(struct fp8q_text *out);
 int fp8q_config_read(struct fp8q_model *model, const struct fp8q_architecture *arch,
                      const struct fp8q_json *config, struct fp8q_error *err);
 
-/* What config.json says of the activations of linears that are quantized.  */
-struct fp8q_served {
-    bool none, is_static, pow2;
-};
-struct fp8q_served fp8q_served_read(const struct fp8q_ckpt *ckpt, enum fp8q_scaling scaling);
+/* Opens @m->targets, by which fp8q_served_acts() finds what holds for a weight.  */
+int fp8q_served_open(struct fp8q_model *m, struct fp8q_error *err);
 /* Activation format of weight @name with @scaling, and its static scale.  FP8Q_E_FORMAT if a static
  * one is missing or no scale.  */
-int fp8q_served_acts(const struct fp8q_ckpt *ckpt, const char *name, enum fp8q_scaling scaling,
+int fp8q_served_acts(const struct fp8q_model *m, const char *name, enum fp8q_scaling scaling,
                      uint8_t *acts_out, float *static_scale_out, struct fp8q_error *err);
 
 /* ---- parts of a layer ------------------------------------------------------------------------ */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "select/targets.h"
 
 /* ---- names and shapes ---------------------------------------------------------------------- */
 
@@ -151,6 +152,7 @@ void fp8q_model_reset(struct fp8q_model *model)
     free(model->scaling);
     free(model->served);
     free(model->static_scale);
+    fp8q_targets_close(model->targets);
     *model = (struct fp8q_model){0};
 }
 

@@ -89,6 +89,7 @@ struct fp8q_model {
     enum fp8q_scaling head_scaling;
     enum fp8q_acts head_served;
     float head_static_scale;
+    struct fp8q_targets *targets; /* of config groups; owned */
 };
 #define FP8Q_NO_ROPE 0xFF
 

@@ -85,7 +85,7 @@ static int check_weight(struct fp8q_model *m, size_t slot, const char *name, uin
     fp8q_weights_reset(&weights);
 
     m->scaling[slot] = (uint8_t)scaling;
-    return fp8q_served_acts(m->ckpt, name, scaling, &m->served[slot], &m->static_scale[slot], err);
+    return fp8q_served_acts(m, name, scaling, &m->served[slot], &m->static_scale[slot], err);
 }
 
 static int check_linear(struct fp8q_model *m, uint32_t layer, enum fp8q_linear linear,
@@ -206,8 +206,8 @@ static int find_head(struct fp8q_model *m, const struct fp8q_json *text, bool ti
     fp8q_weights_reset(&weights);
 
     uint8_t served;
-    FP8Q_TRY(fp8q_served_acts(m->ckpt, m->head_name, m->head_scaling, &served,
-                              &m->head_static_scale, err));
+    FP8Q_TRY(
+        fp8q_served_acts(m, m->head_name, m->head_scaling, &served, &m->head_static_scale, err));
     m->head_served = (enum fp8q_acts)served;
     return FP8Q_OK;
 }
@@ -295,6 +295,7 @@ static int describe(struct fp8q_model *m, struct fp8q_error *err)
     /* The sizes come first: they bound what is looked for among the tensors.  */
     FP8Q_TRY(fp8q_config_read(m, arch, text, err));
     FP8Q_TRY(find_prefix(m, err));
+    FP8Q_TRY(fp8q_served_open(m, err));
     FP8Q_TRY(find_tensors(m, err));
     return find_head(m, text, arch->traits & FP8Q_TIED, err);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * served.c - what an engine does with the inputs of a quantized linear, by the checkpoint's own
- * config.json and tensors.
+ * config.json and tensors.  Of compressed-tensors it is the group that the linear falls under.
  *
  * | config.json                                    | weight scales | inputs                       |
  * |------------------------------------------------|---------------|------------------------------|
@@ -14,9 +14,12 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/internal.h"
+#include "select/pattern.h"
+#include "select/targets.h"
 
 static const struct fp8q_json *quantization(const struct fp8q_ckpt *ckpt)
 {
@@ -26,37 +29,59 @@ static const struct fp8q_json *quantization(const struct fp8q_ckpt *ckpt)
     return q;
 }
 
-/* The scheme of compressed-tensors whose weights are scaled as @scaling says; NULL: none.  */
-static const struct fp8q_json *scheme_of(const struct fp8q_json *q, enum fp8q_scaling scaling)
+int fp8q_served_open(struct fp8q_model *m, struct fp8q_error *err)
 {
-    static const char *const strategies[] = {"", "block", "channel", "tensor", "group"};
-    const struct fp8q_json *groups = fp8q_json_get(q, "config_groups");
-    for (const struct fp8q_json *g = fp8q_json_first(groups); g; g = fp8q_json_next(g)) {
-        const char *strategy = fp8q_json_string(fp8q_json_path(g, "weights.strategy"), "");
-        if (strcmp(strategy, strategies[scaling]) == 0)
-            return g;
-    }
-    return fp8q_json_count(groups) == 1 ? fp8q_json_first(groups) : NULL;
+    return fp8q_targets_open(quantization(m->ckpt), &m->targets, err);
 }
 
-struct fp8q_served fp8q_served_read(const struct fp8q_ckpt *ckpt, enum fp8q_scaling scaling)
+/* The config group of compressed-tensors that a weight falls under; NULL: none.  Where targets name
+ * modules of another tree, the first whose strategy is that of its scales.  */
+static int find_group(const struct fp8q_model *m, const char *name, enum fp8q_scaling scaling,
+                      const struct fp8q_json **group_out, struct fp8q_error *err)
 {
-    const struct fp8q_json *q = quantization(ckpt);
-    struct fp8q_served served = {0};
-    served.is_static =
+    char *module = strndup(name, fp8q_module_len(name));
+    int status =
+        module ? fp8q_targets_find(m->targets, module, group_out, NULL, err) : fp8q_fail_nomem(err);
+    free(module);
+    FP8Q_TRY(status);
+    if (*group_out)
+        return FP8Q_OK;
+
+    const struct fp8q_json *groups = fp8q_json_get(quantization(m->ckpt), "config_groups");
+    for (const struct fp8q_json *g = fp8q_json_first(groups); g && !*group_out;
+         g = fp8q_json_next(g)) {
+        const char *strategy = fp8q_json_string(fp8q_json_path(g, "weights.strategy"), "");
+        if (strcmp(strategy, fp8q_strategy_of(scaling)) == 0)
+            *group_out = g;
+    }
+    if (!*group_out && fp8q_json_count(groups) == 1)
+        *group_out = fp8q_json_first(groups);
+    return FP8Q_OK;
+}
+
+/* What config.json says of the inputs of a linear that is quantized.  */
+struct served {
+    bool none, is_static, pow2;
+};
+
+static int read_served(const struct fp8q_model *m, const char *name, enum fp8q_scaling scaling,
+                       struct served *served, struct fp8q_error *err)
+{
+    const struct fp8q_json *q = quantization(m->ckpt), *group;
+    *served = (struct served){.pow2 = false};
+    served->is_static =
         strcmp(fp8q_json_string(fp8q_json_get(q, "activation_scheme"), ""), "static") == 0 ||
         strcmp(fp8q_json_string(fp8q_json_get(q, "quant_algo"), ""), "FP8") == 0; /* ModelOpt */
-    served.pow2 = scaling == FP8Q_SCALING_BLOCK &&
-                  strcmp(fp8q_json_string(fp8q_json_get(q, "scale_fmt"), ""), "ue8m0") == 0;
+    served->pow2 = scaling == FP8Q_SCALING_BLOCK &&
+                   strcmp(fp8q_json_string(fp8q_json_get(q, "scale_fmt"), ""), "ue8m0") == 0;
 
     /* compressed-tensors says it for each group of weights, and says it of nothing by null.  */
-    const struct fp8q_json *scheme = scheme_of(q, scaling);
-    const struct fp8q_json *inputs = fp8q_json_get(scheme, "input_activations");
-    if (scheme) {
-        served.none = !inputs || fp8q_json_is_null(inputs);
-        served.is_static = !served.none && !fp8q_json_bool(fp8q_json_get(inputs, "dynamic"), false);
+    FP8Q_TRY(find_group(m, name, scaling, &group, err));
+    if (group) {
+        served->none = !fp8q_json_is_object(fp8q_json_get(group, "input_activations"));
+        served->is_static = fp8q_group_is_static(group);
     }
-    return served;
+    return FP8Q_OK;
 }
 
 /* `X.input_scale` of weight `X.weight`: one value, as the engines' static scheme has it.  */
@@ -89,14 +114,18 @@ static int read_static(const struct fp8q_ckpt *ckpt, const char *name, float *ou
     return FP8Q_OK;
 }
 
-int fp8q_served_acts(const struct fp8q_ckpt *ckpt, const char *name, enum fp8q_scaling scaling,
+int fp8q_served_acts(const struct fp8q_model *m, const char *name, enum fp8q_scaling scaling,
                      uint8_t *acts_out, float *static_scale_out, struct fp8q_error *err)
 {
-    struct fp8q_served served = fp8q_served_read(ckpt, scaling);
+    struct served served;
+    *acts_out = FP8Q_ACTS_NONE;
+    if (scaling == FP8Q_SCALING_NONE)
+        return FP8Q_OK;
+    FP8Q_TRY(read_served(m, name, scaling, &served, err));
     static const enum fp8q_acts dynamic[] = {FP8Q_ACTS_NONE, FP8Q_ACTS_BLOCK, FP8Q_ACTS_TOKEN,
                                              FP8Q_ACTS_TOKEN, FP8Q_ACTS_GROUP};
     enum fp8q_acts acts = dynamic[scaling];
-    if (scaling == FP8Q_SCALING_NONE || served.none)
+    if (served.none)
         acts = FP8Q_ACTS_NONE;
     else if (served.is_static)
         acts = FP8Q_ACTS_STATIC;
@@ -104,7 +133,7 @@ int fp8q_served_acts(const struct fp8q_ckpt *ckpt, const char *name, enum fp8q_s
         acts = FP8Q_ACTS_BLOCK_POW2;
 
     *acts_out = (uint8_t)acts;
-    return acts == FP8Q_ACTS_STATIC ? read_static(ckpt, name, static_scale_out, err) : FP8Q_OK;
+    return acts == FP8Q_ACTS_STATIC ? read_static(m->ckpt, name, static_scale_out, err) : FP8Q_OK;
 }
 
 /* ---- the cache ------------------------------------------------------------------------------- */

@@ -110,12 +110,64 @@ static const struct fp8q_tensor *find_fp8(const struct fp8q_ckpt *ckpt)
     return NULL;
 }
 
+/* How many FP8 weights have scales of each kind, and the first of each.  */
+struct kinds_of_scales {
+    size_t n[FP8Q_SCALING_GROUP + 1];
+    const struct fp8q_tensor *weight[FP8Q_SCALING_GROUP + 1];
+    struct fp8q_scale_layout layout[FP8Q_SCALING_GROUP + 1];
+    unsigned n_kinds;
+};
+
+static void count_scales(const struct fp8q_ckpt *ckpt, struct kinds_of_scales *kinds)
+{
+    *kinds = (struct kinds_of_scales){.n_kinds = 0};
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        const struct fp8q_tensor *t = &ckpt->tensors[i], *scale;
+        struct fp8q_scale_layout layout;
+        bool is_weight = fp8q_is_fp8(t->dtype) && t->ndim >= 2;
+        if (!is_weight || fp8q_find_scales(ckpt, t, &scale, NULL) != FP8Q_OK ||
+            fp8q_find_layout(ckpt, t, scale, &layout, NULL) != FP8Q_OK)
+            continue;
+
+        if (kinds->n[layout.scaling]++ == 0) {
+            kinds->weight[layout.scaling] = t;
+            kinds->layout[layout.scaling] = layout;
+            kinds->n_kinds++;
+        }
+    }
+}
+
+/* "mixed: block FP8 (one scale for 128x128) 11, ...", each kind with its number of weights.  */
+static void describe_mix(const struct kinds_of_scales *kinds, const char *method, char *out,
+                         size_t cap)
+{
+    char scaling[64];
+    size_t used = (size_t)snprintf(out, cap, "mixed: ");
+
+    for (unsigned k = 0; k <= FP8Q_SCALING_GROUP; k++)
+        if (kinds->n[k] && used < cap)
+            used += (size_t)snprintf(out + used, cap - used, "%s %zu, ",
+                                     fp8q_scaling_text(&kinds->layout[k], kinds->weight[k]->dtype,
+                                                       scaling, sizeof(scaling)),
+                                     kinds->n[k]);
+    if (used < cap)
+        snprintf(out + used, cap - used, "%s dialect", method);
+}
+
 static void describe_fp8(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *t,
                          const char *method, char *out, size_t cap)
 {
     struct fp8q_weights w;
+    struct kinds_of_scales kinds;
     char scaling[64];
     struct fp8q_error err = {0};
+
+    /* Some scales may be of one element in a checkpoint of blocks: only config groups mix them.  */
+    count_scales(ckpt, &kinds);
+    if (kinds.n_kinds > 1 && strcmp(method, "compressed-tensors") == 0) {
+        describe_mix(&kinds, method, out, cap);
+        return;
+    }
     if (fp8q_weights_open(ckpt, t->name, &w, &err) != FP8Q_OK) {
         snprintf(out, cap, "FP8 weights, scales not understood (%.150s)", err.message);
         return;

@@ -110,3 +110,32 @@ int fp8q_targets_find(const struct fp8q_targets *t, const char *module,
         *several_out = several;
     return FP8Q_OK;
 }
+
+/* ---- what a group says ------------------------------------------------------------------------- */
+
+const char *fp8q_strategy_of(enum fp8q_scaling scaling)
+{
+    static const char *const strategies[] = {[FP8Q_SCALING_NONE] = "none",
+                                             [FP8Q_SCALING_BLOCK] = "block",
+                                             [FP8Q_SCALING_ROW] = "channel",
+                                             [FP8Q_SCALING_TENSOR] = "tensor",
+                                             [FP8Q_SCALING_GROUP] = "group"};
+    return strategies[scaling];
+}
+
+bool fp8q_group_says(const struct fp8q_json *group, const struct fp8q_tensor *scale,
+                     enum fp8q_scaling scaling)
+{
+    const char *strategy = fp8q_json_string(fp8q_json_path(group, "weights.strategy"), "tensor");
+    bool is_one = scale->n_elems == 1 && scaling != FP8Q_SCALING_GROUP;
+
+    return strcmp(strategy, fp8q_strategy_of(scaling)) == 0 ||
+           (is_one && strcmp(strategy, "group") != 0);
+}
+
+bool fp8q_group_is_static(const struct fp8q_json *group)
+{
+    const struct fp8q_json *inputs = fp8q_json_get(group, "input_activations");
+
+    return fp8q_json_is_object(inputs) && !fp8q_json_bool(fp8q_json_get(inputs, "dynamic"), false);
+}

@@ -8,6 +8,7 @@
 #ifndef FP8Q_SELECT_TARGETS_H
 #define FP8Q_SELECT_TARGETS_H
 
+#include "checkpoint/scales.h"
 #include "format/json.h"
 
 struct fp8q_targets; /* compiled; belongs to one thread */
@@ -22,5 +23,13 @@ void fp8q_targets_close(struct fp8q_targets *targets);
 int fp8q_targets_find(const struct fp8q_targets *targets, const char *module,
                       const struct fp8q_json **group_out, bool *several_out,
                       struct fp8q_error *err);
+
+/* How compressed-tensors calls scales that lie so: "block", "channel", "tensor" or "group".  */
+const char *fp8q_strategy_of(enum fp8q_scaling scaling);
+/* Whether @group says of weights what @scale is.  Of one scale nobody can say what it is of.  */
+bool fp8q_group_says(const struct fp8q_json *group, const struct fp8q_tensor *scale,
+                     enum fp8q_scaling scaling);
+/* Whether @group says that inputs have a scale of their own, on disk.  */
+bool fp8q_group_is_static(const struct fp8q_json *group);
 
 #endif

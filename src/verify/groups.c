@@ -11,46 +11,23 @@
 #include "format/names.h"
 #include "select/targets.h"
 
-/* What a strategy stands for on disk.  */
-static const char *strategy_of(enum fp8q_scaling scaling)
-{
-    static const char *const strategies[] = {[FP8Q_SCALING_NONE] = "none",
-                                             [FP8Q_SCALING_BLOCK] = "block",
-                                             [FP8Q_SCALING_ROW] = "channel",
-                                             [FP8Q_SCALING_TENSOR] = "tensor",
-                                             [FP8Q_SCALING_GROUP] = "group"};
-    return strategies[scaling];
-}
-
-/* Whether scales of @strategy look as these do: of one scale nobody can say what it is of.  */
-static bool fits(const char *strategy, const struct fp8q_tensor *scale,
-                 const struct fp8q_scale_layout *layout)
-{
-    bool is_one = scale->n_elems == 1 && layout->scaling != FP8Q_SCALING_GROUP;
-
-    return strcmp(strategy, strategy_of(layout->scaling)) == 0 ||
-           (is_one && strcmp(strategy, "group") != 0);
-}
-
 /* One weight and its group.  What its scales lack is the finding of another check.  */
 static void check_weight(const struct fp8q_ckpt *ckpt, size_t i, const struct fp8q_json *group,
                          struct fp8q_findings *f)
 {
     const struct fp8q_tensor *t = &ckpt->tensors[i], *scale;
     const char *strategy = fp8q_json_string(fp8q_json_path(group, "weights.strategy"), "tensor");
-    const struct fp8q_json *inputs = fp8q_json_get(group, "input_activations");
     struct fp8q_scale_layout layout;
     struct fp8q_shown shown;
 
     if (fp8q_find_scales(ckpt, t, &scale, NULL) != FP8Q_OK ||
         fp8q_find_layout(ckpt, t, scale, &layout, NULL) != FP8Q_OK)
         return;
-    if (!fits(strategy, scale, &layout))
+    if (!fp8q_group_says(group, scale, layout.scaling))
         fp8q_findings_add(f, i + 1, t->name,
                           "has scales of strategy \"%s\", its group says \"%.40s\"",
-                          strategy_of(layout.scaling), fp8q_show(&shown, strategy));
-    else if (fp8q_json_is_object(inputs) &&
-             !fp8q_json_bool(fp8q_json_get(inputs, "dynamic"), false))
+                          fp8q_strategy_of(layout.scaling), fp8q_show(&shown, strategy));
+    else if (fp8q_group_is_static(group))
         fp8q_verify_static(ckpt, i, f);
 }
 

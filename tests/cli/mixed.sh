@@ -4,7 +4,8 @@ run fp8q quantize $src out --scheme lm_head=FP8_DYNAMIC --scheme experts=mxfp8 -
 sed -n '/quantization_config/,$p' out/config.json
 sed -n '/schemes/,$p' lock.json
 run fp8q verify out --source $src --lock lock.json
-run fp8q inspect out
+fp8q inspect out | tail -n 1
+run fp8q check out --tp 2
 # Parts, threads and a resumed run give the same bytes.
 for n in 1 2 3; do fp8q quantize $src parts -q --part $n/3 -t $n --scheme lm_head=FP8_DYNAMIC --scheme experts=mxfp8; done
 fp8q finish parts -q

@@ -33,6 +33,9 @@ enum {
 #define GROUP(name, strategy, inputs)                                                              \
     "\"" name "\": {\"targets\": [\"Linear\"], \"weights\": {\"strategy\": \"" strategy            \
     "\"}, \"input_activations\": {\"strategy\": \"" inputs "\"}}"
+#define DOWN_BY_ROW                                                                                \
+    "\"group_1\": {\"targets\": [\"re:.*down_proj$\"], \"weights\": {\"strategy\": \"channel\"}, " \
+    "\"input_activations\": {\"strategy\": \"token\"}}"
 #define IGNORED ", \"ignore\": [\"re:.*lm_head$\"]"
 
 static const char good[] = FP8_OF(BLOCKS DYNAMIC LISTED);
@@ -236,7 +239,7 @@ static void good_ones_load(void **state)
          .mxfp8 = true,
          .id = NULL,
          .config = CT_OF(GROUP("group_0", "group", "group"), IGNORED),
-         .stopped = TRT | LMDEPLOY | LLAMA},
+         .stopped = SGLANG | TRT | LMDEPLOY | LLAMA},
         {.what = "scales in BF16",
          .config = good,
          .odd = {.name = "mlp.down_proj", .scale_in = FP8Q_BF16}},
@@ -284,10 +287,14 @@ static void descriptions_are_found(void **state)
         {.what = "no groups", .config = CT_OF("", IGNORED), .stopped = ALL, .id = "config-groups"},
         {.what = "another strategy", .config = channel_ct, .stopped = ALL, .id = "config-groups"},
         {.what = "two groups",
-         .config = CT_OF(
-             GROUP("group_0", "block", "group") ", " GROUP("group_1", "channel", "token"), IGNORED),
+         .config = CT_OF(GROUP("group_0", "block", "group") ", " DOWN_BY_ROW, IGNORED),
          .odd = {.name = "mlp.down_proj", .grid = {256, 1}},
          .stopped = TRT | LLAMA | LMDEPLOY,
+         .id = "config-groups"},
+        {.what = "two groups, the other weight in rows",
+         .config = CT_OF(GROUP("group_0", "block", "group") ", " DOWN_BY_ROW, IGNORED),
+         .odd = {.name = "self_attn.o_proj", .grid = {256, 1}},
+         .stopped = ALL,
          .id = "config-groups"},
         {.what = "inputs by token",
          .config = CT_OF(GROUP("group_0", "block", "token"), IGNORED),
