@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * forward.c - the buffers of a forward pass.  What runs in them is in layer.c.
+ * forward.c - the buffers of a forward pass, which samples run together in them, and the angles of
+ * their tokens.  What runs is in layer.c.
  */
 #include "model/forward.h"
 
 #include <stdlib.h>
 
 #include "base/mem.h"
+
+/* ---- buffers ------------------------------------------------------------------------------- */
 
 /* Floats a token takes in the buffers of an MLP: those of a layer's, an expert's, the shared one's
  * pass through the same memory.  */
@@ -95,4 +98,129 @@ void fp8q_forward_close(struct fp8q_forward *fw)
     free(fw->routed);
     free(fw->workers);
     *fw = (struct fp8q_forward){0};
+}
+
+/* ---- groups -------------------------------------------------------------------------------- */
+
+size_t fp8q_group_size(const struct fp8q_inputs *inputs, size_t first, size_t max_tokens)
+{
+    size_t n = 0, tokens = 0;
+    for (size_t i = first; i < inputs->n_samples; i++, n++) {
+        /* A sample longer than the limit is a group by itself.  */
+        if (n > 0 && inputs->samples[i].n_tokens > max_tokens - tokens)
+            break;
+        tokens += inputs->samples[i].n_tokens;
+        if (tokens >= max_tokens)
+            return n + 1;
+    }
+    return n;
+}
+
+/* Positions of a sample and the largest of them; *@counted_out is what must be freed.  */
+static int positions_of(const struct fp8q_sample *s, struct fp8q_positions *out,
+                        int64_t **counted_out, int64_t *max_out, struct fp8q_error *err)
+{
+    *counted_out = NULL;
+    *max_out = (int64_t)s->n_tokens - 1;
+    *out = (struct fp8q_positions){s->positions, s->position_rows, s->n_tokens};
+    if (s->positions) {
+        *max_out = 0;
+        for (size_t t = 0; t < s->n_tokens * s->position_rows; t++)
+            if (s->positions[t] > *max_out)
+                *max_out = s->positions[t];
+        return FP8Q_OK;
+    }
+
+    int64_t *counted = fp8q_array(s->n_tokens, sizeof(*counted));
+    if (!counted)
+        return fp8q_fail_nomem(err);
+    for (size_t t = 0; t < s->n_tokens; t++)
+        counted[t] = (int64_t)t;
+    *counted_out = counted;
+    out->at = counted;
+    out->rows = 1;
+    return FP8Q_OK;
+}
+
+/* The part of the tables that belongs to sample @i.  */
+static int fill_sample(const struct fp8q_group *g, struct fp8q_rotary *rotary, size_t i,
+                       struct fp8q_error *err)
+{
+    struct fp8q_positions positions;
+    int64_t *counted, max;
+    float inv_freq[FP8Q_MAX_HEAD_DIM / 2];
+    /* Dynamic scaling and longrope go by the sample's own length, so each has its frequencies.  */
+    FP8Q_TRY(positions_of(&g->samples[i], &positions, &counted, &max, err));
+
+    for (int k = 0; k < 2 && rotary->cos[k]; k++) {
+        const struct fp8q_rope *rope = &rotary->model->ropes[k];
+        size_t at = g->first[i] * (rope->dim / 2);
+        fp8q_rope_frequencies(rope, (uint64_t)max, inv_freq);
+        fp8q_rope_table(rope, inv_freq, &positions, rotary->cos[k] + at, rotary->sin[k] + at);
+    }
+    free(counted);
+    return FP8Q_OK;
+}
+
+static bool needs_second(const struct fp8q_model *m)
+{
+    for (uint32_t i = 0; i < m->n_layers; i++)
+        if (m->rope_of[i] == 1)
+            return true;
+    return false;
+}
+
+int fp8q_group_add(struct fp8q_group *g, const struct fp8q_model *model, struct fp8q_error *err)
+{
+    for (unsigned i = 0; i < g->n_models; i++)
+        /* Branches of one model share its angles.  */
+        if (g->rotary[i].model == model)
+            return FP8Q_OK;
+    if (g->n_models == FP8Q_MAX_MODELS)
+        return fp8q_fail(err, FP8Q_E_ARG, "group", "more than %d models in one group",
+                         FP8Q_MAX_MODELS);
+
+    struct fp8q_rotary *rotary = &g->rotary[g->n_models++];
+    rotary->model = model;
+    for (int k = 0; k < (needs_second(model) ? 2 : 1); k++) {
+        uint64_t floats = (uint64_t)g->n_tokens * (model->ropes[k].dim / 2);
+        rotary->cos[k] = fp8q_array(floats, sizeof(float));
+        rotary->sin[k] = fp8q_array(floats, sizeof(float));
+        if (!rotary->cos[k] || !rotary->sin[k])
+            return fp8q_fail_nomem(err);
+    }
+    for (size_t i = 0; i < g->n_samples; i++)
+        FP8Q_TRY(fill_sample(g, rotary, i, err));
+    return FP8Q_OK;
+}
+
+int fp8q_group_open(struct fp8q_group *group_out, const struct fp8q_model *model,
+                    const struct fp8q_sample *samples, size_t n_samples, struct fp8q_error *err)
+{
+    struct fp8q_group *g = group_out;
+    *g = (struct fp8q_group){.samples = samples, .n_samples = n_samples};
+    g->first = fp8q_array(n_samples, sizeof(*g->first));
+    if (!g->first)
+        return fp8q_fail_nomem(err);
+    for (size_t i = 0; i < n_samples; i++) {
+        g->first[i] = g->n_tokens;
+        g->n_tokens += samples[i].n_tokens;
+        g->max_sample = fp8q_max_size(g->max_sample, samples[i].n_tokens);
+    }
+
+    int status = fp8q_group_add(g, model, err);
+    if (status != FP8Q_OK)
+        fp8q_group_close(g);
+    return status;
+}
+
+void fp8q_group_close(struct fp8q_group *group)
+{
+    free(group->first);
+    for (unsigned i = 0; i < group->n_models; i++)
+        for (int k = 0; k < 2; k++) {
+            free(group->rotary[i].cos[k]);
+            free(group->rotary[i].sin[k]);
+        }
+    *group = (struct fp8q_group){0};
 }
