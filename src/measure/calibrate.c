@@ -34,7 +34,8 @@ struct collector {
     const struct fp8q_model *model;
     const struct fp8q_inputs *inputs;
     const struct fp8q_calibrate_options *options;
-    struct fp8q_calib calib; /* sites in the order [layer][site kind] */
+    struct fp8q_calib calib; /* sites in the order of the network */
+    size_t *index;           /* of a site in there, by [layer][site kind] */
     struct sums *sums;
     struct fp8q_forward *fw;
     float *h;            /* hidden states of the group at hand */
@@ -191,7 +192,7 @@ static int on_site(void *ctx, struct fp8q_forward *fw, const struct fp8q_site_in
                    struct fp8q_error *err)
 {
     struct collector *c = ctx;
-    const size_t index = (size_t)inputs->layer * FP8Q_N_SITES + inputs->site;
+    const size_t index = c->index[(size_t)inputs->layer * FP8Q_N_SITES + inputs->site];
     const size_t width = inputs->width, blocks = (width + FP8Q_BLOCK - 1) / FP8Q_BLOCK;
     struct site_job job = {.c = c,
                            .fw = fw,
@@ -320,8 +321,9 @@ static int note_likelihood(struct collector *c, struct fp8q_forward *fw, const s
 static int open_site(struct collector *c, uint32_t layer, enum fp8q_site_kind kind,
                      uint32_t n_groups, struct fp8q_error *err)
 {
-    size_t index = (size_t)layer * FP8Q_N_SITES + kind;
+    size_t index = c->calib.n_sites++;
     struct fp8q_calib_site *s = &c->calib.sites[index];
+    c->index[(size_t)layer * FP8Q_N_SITES + kind] = index;
     struct sums *sums = &c->sums[index];
     struct fp8q_name name;
 
@@ -367,7 +369,8 @@ static int open_caches(struct collector *c, struct fp8q_error *err)
     c->calib.caches = fp8q_array(m->n_layers, sizeof(*c->calib.caches));
     if (!c->calib.caches)
         return fp8q_fail_nomem(err);
-    if (m->n_kv_heads > FP8Q_CACHE_HEADS)
+    /* Of latent attention another thing is cached, for which files have no place.  */
+    if (m->n_kv_heads > FP8Q_CACHE_HEADS || m->latent.kv_rank > 0)
         return FP8Q_OK;
 
     for (uint32_t layer = 0; layer < m->n_layers; layer++) {
@@ -388,9 +391,10 @@ static int open_collector(struct collector *c, size_t max_tokens, struct fp8q_er
     const struct fp8q_forward *fw = c->fw;
     uint32_t n_groups = count_groups(c->inputs);
 
-    c->calib.n_sites = (size_t)c->model->n_layers * FP8Q_N_SITES;
-    c->calib.sites = fp8q_array(c->calib.n_sites, sizeof(*c->calib.sites));
-    c->sums = fp8q_array(c->calib.n_sites, sizeof(*c->sums));
+    size_t most = (size_t)c->model->n_layers * FP8Q_N_SITES;
+    c->calib.sites = fp8q_array(most, sizeof(*c->calib.sites));
+    c->index = fp8q_array(most, sizeof(*c->index));
+    c->sums = fp8q_array(most, sizeof(*c->sums));
     c->inverse_norms = fp8q_array(max_tokens, sizeof(float));
     c->h = fp8q_array((uint64_t)max_tokens * c->model->hidden, sizeof(*c->h));
 
@@ -402,13 +406,14 @@ static int open_collector(struct collector *c, size_t max_tokens, struct fp8q_er
                         fp8q_packed_a(fw->gemm, FP8Q_BLOCK, c->max_run) +
                         fp8q_packed_b(fw->gemm, FP8Q_BLOCK, c->max_run);
     c->scratch = fp8q_array((uint64_t)fw->n_threads * c->scratch_floats, sizeof(float));
-    if (!c->calib.sites || !c->sums || !c->inverse_norms || !c->h || !c->scratch)
+    if (!c->calib.sites || !c->index || !c->sums || !c->inverse_norms || !c->h || !c->scratch)
         return fp8q_fail_nomem(err);
 
     FP8Q_TRY(open_caches(c, err));
     for (uint32_t layer = 0; layer < c->model->n_layers; layer++)
         for (int kind = 0; kind < FP8Q_N_SITES; kind++)
-            FP8Q_TRY(open_site(c, layer, (enum fp8q_site_kind)kind, n_groups, err));
+            if (fp8q_linear_exists(c->model, layer, fp8q_site_first((enum fp8q_site_kind)kind)))
+                FP8Q_TRY(open_site(c, layer, (enum fp8q_site_kind)kind, n_groups, err));
     return FP8Q_OK;
 }
 
@@ -424,6 +429,7 @@ static void close_collector(struct collector *c)
     free(c->sums);
     free(c->calib.sites);
     free(c->calib.caches);
+    free(c->index);
     free(c->inverse_norms);
     free(c->h);
     free(c->scratch);

@@ -44,7 +44,7 @@ struct fp8q_state_sums {
 struct fp8q_states {
     struct fp8q_state_sums *sums[FP8Q_N_STATES]; /* by layer, one more for the final norm; owned */
     float *keys, *values;                        /* of the source in this layer; owned */
-    size_t kv;                                   /* width of either */
+    size_t key_width, value_width;
     unsigned branch; /* whose layer runs now: 0 the source, 1 the output */
 };
 /* Rows of the source and of the output, [n_rows][width].  */

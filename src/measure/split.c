@@ -188,7 +188,8 @@ static void each_kept(const struct fp8q_sweep *s, const struct fp8q_model *model
                 struct fp8q_name name;
                 enum fp8q_linear linear = (enum fp8q_linear)i;
                 /* Parts of a fused weight are one module on disk, named once.  */
-                if (unit->linears >> i & 1 && !fp8q_linear_is_rest(model, linear))
+                if (unit->linears >> i & 1 && !fp8q_linear_is_rest(model, linear) &&
+                    fp8q_linear_exists(model, layer, linear))
                     each(ctx, fp8q_linear_name(model, layer, linear, "", &name));
             }
     }

@@ -15,8 +15,10 @@ const char *const fp8q_state_names[FP8Q_N_STATES] = {"hidden", "keys", "values"}
 int fp8q_states_open(struct fp8q_states *s, const struct fp8q_model *m, size_t max_tokens,
                      struct fp8q_error *err)
 {
-    uint64_t kv = (uint64_t)m->n_kv_heads * m->head_dim;
-    s->kv = (size_t)kv;
+    uint64_t keys = (uint64_t)m->n_kv_heads * m->head_dim;
+    uint64_t values = (uint64_t)m->n_kv_heads * m->value_dim;
+    s->key_width = (size_t)keys;
+    s->value_width = (size_t)values;
     /* One place more than there are layers: that of the final norm.  */
     bool ok = true;
     for (int i = 0; i < FP8Q_N_STATES; i++) {
@@ -24,8 +26,8 @@ int fp8q_states_open(struct fp8q_states *s, const struct fp8q_model *m, size_t m
         ok = ok && s->sums[i];
     }
 
-    s->keys = fp8q_array((uint64_t)max_tokens * kv, sizeof(float));
-    s->values = fp8q_array((uint64_t)max_tokens * kv, sizeof(float));
+    s->keys = fp8q_array((uint64_t)max_tokens * keys, sizeof(float));
+    s->values = fp8q_array((uint64_t)max_tokens * values, sizeof(float));
     return ok && s->keys && s->values ? FP8Q_OK : fp8q_fail_nomem(err);
 }
 
@@ -63,13 +65,14 @@ int fp8q_states_cache(void *ctx, struct fp8q_forward *fw, const struct fp8q_grou
 
     /* The source goes through a layer first, and the output next.  */
     if (s->branch == 0) {
-        memcpy(s->keys, fw->k, group->n_tokens * s->kv * sizeof(float));
-        memcpy(s->values, fw->v, group->n_tokens * s->kv * sizeof(float));
+        memcpy(s->keys, fw->k, group->n_tokens * s->key_width * sizeof(float));
+        memcpy(s->values, fw->v, group->n_tokens * s->value_width * sizeof(float));
     } else if (s->branch == 1) {
-        struct fp8q_state_pair pair = {fw->gemm, s->keys, fw->k, group->n_tokens, s->kv};
+        struct fp8q_state_pair pair = {fw->gemm, s->keys, fw->k, group->n_tokens, s->key_width};
         fp8q_states_add(s, FP8Q_STATE_KEYS, layer, &pair);
         pair.source = s->values;
         pair.output = fw->v;
+        pair.width = s->value_width;
         fp8q_states_add(s, FP8Q_STATE_VALUES, layer, &pair);
     }
     return FP8Q_OK;

@@ -29,32 +29,38 @@
 
 static const struct {
     const char *name;
-    uint8_t linears;
-} kinds[FP8Q_N_SITES] = {
-    {"q/k/v", 1 << FP8Q_Q_PROJ | 1 << FP8Q_K_PROJ | 1 << FP8Q_V_PROJ},
+    uint16_t linears;
+} kinds[] = {
+    /* Latent attention has its two first products here, which engines fuse as well.  */
+    {"q/k/v", 1 << FP8Q_Q_PROJ | 1 << FP8Q_K_PROJ | 1 << FP8Q_V_PROJ | 1 << FP8Q_KV_A_PROJ},
+    {"q_b", 1 << FP8Q_Q_B_PROJ},
+    {"kv_b", 1 << FP8Q_KV_B_PROJ},
     {"o", 1 << FP8Q_O_PROJ},
     {"gate/up", 1 << FP8Q_GATE_PROJ | 1 << FP8Q_UP_PROJ},
     {"down", 1 << FP8Q_DOWN_PROJ},
 };
+#define N_KINDS ((int)(sizeof(kinds) / sizeof(*kinds)))
 
 /* Whole or not at all: every size a multiple of 128, every weight wide.  */
-static bool can_quantize(const struct fp8q_model *m, uint32_t layer, uint8_t linears,
+static bool can_quantize(const struct fp8q_model *m, uint32_t layer, uint16_t linears,
                          bool unaligned)
 {
+    unsigned n = 0;
     for (int i = 0; i < FP8Q_N_LINEARS; i++) {
         uint64_t shape[2];
-        if (!(linears >> i & 1))
+        if (!(linears >> i & 1) || !fp8q_linear_exists(m, layer, (enum fp8q_linear)i))
             continue;
 
+        n++;
         fp8q_linear_shape(m, (enum fp8q_linear)i, shape);
         if (m->scaling[layer * FP8Q_N_LINEARS + (uint32_t)i] != FP8Q_SCALING_NONE ||
             (!unaligned && (shape[0] % FP8Q_BLOCK || shape[1] % FP8Q_BLOCK)))
             return false;
     }
-    return true;
+    return n > 0;
 }
 
-static uint64_t bytes_saved(const struct fp8q_model *m, uint32_t layer, uint8_t linears)
+static uint64_t bytes_saved(const struct fp8q_model *m, uint32_t layer, uint16_t linears)
 {
     uint64_t saved = 0;
 
@@ -62,7 +68,8 @@ static uint64_t bytes_saved(const struct fp8q_model *m, uint32_t layer, uint8_t 
         struct fp8q_name name;
         uint64_t shape[2], scales;
         /* A fused weight is one tensor, counted with its first part.  */
-        if (!(linears >> i & 1) || fp8q_linear_is_rest(m, (enum fp8q_linear)i))
+        if (!(linears >> i & 1) || fp8q_linear_is_rest(m, (enum fp8q_linear)i) ||
+            !fp8q_linear_exists(m, layer, (enum fp8q_linear)i))
             continue;
 
         fp8q_linear_shape(m, (enum fp8q_linear)i, shape);
@@ -78,16 +85,24 @@ static uint64_t bytes_saved(const struct fp8q_model *m, uint32_t layer, uint8_t 
     return saved;
 }
 
+static uint16_t existing(const struct fp8q_model *m, uint32_t layer, uint16_t linears)
+{
+    for (int i = 0; i < FP8Q_N_LINEARS; i++)
+        if (!fp8q_linear_exists(m, layer, (enum fp8q_linear)i))
+            linears &= (uint16_t) ~(1u << i);
+    return linears;
+}
+
 /* Adds the parts of layers @first to @last x @linears that can be quantized as one unit, if there
  * are any.  */
 static void add_unit(struct fp8q_sweep *s, const struct fp8q_model *m, const char *name,
-                     uint32_t first, uint32_t last, uint8_t linears, bool unaligned)
+                     uint32_t first, uint32_t last, uint16_t linears, bool unaligned)
 {
     struct fp8q_sweep_unit u = {.first_layer = first, .last_layer = last};
 
-    for (int k = 0; k < FP8Q_N_SITES; k++)
+    for (int k = 0; k < N_KINDS; k++)
         if ((linears & kinds[k].linears) && can_quantize(m, first, kinds[k].linears, unaligned))
-            u.linears |= kinds[k].linears;
+            u.linears |= existing(m, first, kinds[k].linears);
     for (uint32_t layer = first; layer <= last; layer++)
         u.bytes_saved += bytes_saved(m, layer, u.linears);
 
@@ -99,7 +114,7 @@ static void add_unit(struct fp8q_sweep *s, const struct fp8q_model *m, const cha
 static void add_units(struct fp8q_sweep *s, const struct fp8q_model *m,
                       const struct fp8q_sweep_options *o)
 {
-    const uint8_t all = (1 << FP8Q_N_LINEARS) - 1;
+    const uint16_t all = (1 << FP8Q_N_LINEARS) - 1;
     char name[64];
 
     for (uint32_t layer = 0; layer < m->n_layers && o->by == FP8Q_SWEEP_LAYER; layer++) {
@@ -107,13 +122,13 @@ static void add_units(struct fp8q_sweep *s, const struct fp8q_model *m,
         add_unit(s, m, name, layer, layer, all, o->unaligned);
     }
 
-    for (int k = 0; k < FP8Q_N_SITES && o->by == FP8Q_SWEEP_KIND; k++) {
+    for (int k = 0; k < N_KINDS && o->by == FP8Q_SWEEP_KIND; k++) {
         snprintf(name, sizeof(name), "all %s", kinds[k].name);
         add_unit(s, m, name, 0, m->n_layers - 1, kinds[k].linears, o->unaligned);
     }
 
     for (uint32_t layer = 0; layer < m->n_layers && o->by == FP8Q_SWEEP_SITE; layer++)
-        for (int k = 0; k < FP8Q_N_SITES; k++) {
+        for (int k = 0; k < N_KINDS; k++) {
             snprintf(name, sizeof(name), "layers.%u %s", layer, kinds[k].name);
             add_unit(s, m, name, layer, layer, kinds[k].linears, o->unaligned);
         }
@@ -123,7 +138,7 @@ static int list_units(struct fp8q_sweep *s, const struct fp8q_model *m,
                       const struct fp8q_sweep_options *o, struct fp8q_error *err)
 {
     /* One for each site of each layer is the most that any grouping gives.  */
-    s->units = fp8q_array((uint64_t)m->n_layers * FP8Q_N_SITES, sizeof(*s->units));
+    s->units = fp8q_array((uint64_t)m->n_layers * N_KINDS, sizeof(*s->units));
     if (!s->units)
         return fp8q_fail_nomem(err);
     add_units(s, m, o);

@@ -36,7 +36,7 @@ struct fp8q_sweep_options {
 struct fp8q_sweep_unit {
     char name[64]; /* "layers.3 gate/up" */
     uint32_t first_layer, last_layer;
-    uint8_t linears;      /* bit for each enum fp8q_linear */
+    uint16_t linears;     /* bit for each enum fp8q_linear */
     uint64_t bytes_saved; /* by quantizing it, scales counted */
     double kld, kld_se;   /* added by quantizing it alone */
     bool quantized;       /* in the chosen split */

@@ -46,7 +46,6 @@ static const struct fp8q_architecture architectures[] = {
      .n_kv_heads = 8,
      .norm_eps = 1e-5,
      .theta = 1e6,
-     .experts = FP8Q_MOE_MIXTRAL,
      .norms = PRE_NORMS},
     {.model_type = "qwen2",
      .traits = FP8Q_QKV_BIAS,
@@ -72,7 +71,6 @@ static const struct fp8q_architecture architectures[] = {
      .windows = FP8Q_WINDOW_FLAG_EVEN,
      .window = 4096,
      .n_kv_heads = 16,
-     .experts = FP8Q_MOE_QWEN,
      .norms = PRE_NORMS},
     {.model_type = "qwen3",
      .traits = FP8Q_ATTENTION_BIAS,
@@ -87,13 +85,45 @@ static const struct fp8q_architecture architectures[] = {
      .window = 4096,
      .qk_norm = FP8Q_QK_NORM_HEAD,
      .n_kv_heads = 4,
-     .experts = FP8Q_MOE_QWEN,
      .norms = PRE_NORMS},
     {.model_type = "qwen3_vl_text",
      .traits = FP8Q_ATTENTION_BIAS | FP8Q_MROPE | FP8Q_MROPE_ALTERNATE,
      .qk_norm = FP8Q_QK_NORM_HEAD,
      .n_kv_heads = 32,
      .head_dim = 128,
+     .theta = 5e5,
+     .norms = PRE_NORMS},
+    {.model_type = "qwen3_vl_moe_text",
+     .traits = FP8Q_ATTENTION_BIAS | FP8Q_MROPE | FP8Q_MROPE_ALTERNATE,
+     .qk_norm = FP8Q_QK_NORM_HEAD,
+     .n_kv_heads = 16,
+     .theta = 5e5,
+     .norms = PRE_NORMS},
+    {.model_type = "olmoe",
+     .traits = FP8Q_ATTENTION_BIAS,
+     .qk_norm = FP8Q_QK_NORM_WHOLE,
+     .norm_eps = 1e-5,
+     .norms = PRE_NORMS},
+    {.model_type = "deepseek_v2", .traits = FP8Q_ATTENTION_BIAS | FP8Q_LATENT, .norms = PRE_NORMS},
+    {.model_type = "deepseek_v3", .traits = FP8Q_ATTENTION_BIAS | FP8Q_LATENT, .norms = PRE_NORMS},
+    {.model_type = "glm4_moe",
+     .traits = FP8Q_ATTENTION_BIAS | FP8Q_BIAS_NOT_O | FP8Q_QK_NORM_FLAG | FP8Q_PARTIAL_ROPE,
+     .qk_norm = FP8Q_QK_NORM_HEAD,
+     .n_kv_heads = 8,
+     .norm_eps = 1e-5,
+     .partial = 0.5,
+     .norms = PRE_NORMS},
+    {.model_type = "dots1",
+     .traits = FP8Q_ATTENTION_BIAS,
+     .windows = FP8Q_WINDOW_LAST,
+     .window = 4096,
+     .qk_norm = FP8Q_QK_NORM_HEAD,
+     .n_kv_heads = 32,
+     .norms = PRE_NORMS},
+    {.model_type = "ernie4_5_moe",
+     .traits = FP8Q_USE_BIAS | FP8Q_ROPE_INTERLEAVED | FP8Q_TIED,
+     .n_kv_heads = 4,
+     .norm_eps = 1e-5,
      .theta = 5e5,
      .norms = PRE_NORMS},
     {.model_type = "gemma",
@@ -184,18 +214,21 @@ static const struct fp8q_architecture architectures[] = {
 
 /* Wrappers that hand their text to the language model as it is: no cross attention, no adapters.
  * Where they keep its config and its layers is in select/wrappers.c.  */
-static const char *const wrappers[] = {
-    "qwen2_vl",   "qwen2_5_vl", "qwen3_vl",        "gemma3",   "paligemma", "llava",
-    "llava_next", "vipllava",   "llava_onevision", "mistral3", "idefics2",  "idefics3",
-    "smolvlm",    "internvl",   "internvl_chat",   "got_ocr2", "openvla",   "prismatic"};
+static const char *const wrappers[] = {"qwen2_vl", "qwen2_5_vl",      "qwen3_vl", "kimi_vl",
+                                       "gemma3",   "paligemma",       "llava",    "llava_next",
+                                       "vipllava", "llava_onevision", "mistral3", "idefics2",
+                                       "idefics3", "smolvlm",         "internvl", "internvl_chat",
+                                       "got_ocr2", "openvla",         "prismatic"};
 
 const struct fp8q_architecture *fp8q_architecture_find(const char *type)
 {
-    /* The text parts of the two have a name of their own.  */
-    if (type && strcmp(type, "qwen2_vl_text") == 0)
-        type = "qwen2_vl";
-    if (type && strcmp(type, "qwen2_5_vl_text") == 0)
-        type = "qwen2_5_vl";
+    /* Other names of the same networks.  */
+    static const char *const same[][2] = {{"qwen2_vl_text", "qwen2_vl"},
+                                          {"qwen2_5_vl_text", "qwen2_5_vl"},
+                                          {"kimi_k2", "deepseek_v3"}};
+    for (size_t i = 0; type && i < sizeof(same) / sizeof(*same); i++)
+        if (strcmp(type, same[i][0]) == 0)
+            type = same[i][1];
 
     for (size_t i = 0; type && i < sizeof(architectures) / sizeof(*architectures); i++)
         if (strcmp(type, architectures[i].model_type) == 0)

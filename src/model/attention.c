@@ -33,7 +33,7 @@ size_t fp8q_attention_floats(const struct fp8q_gemm *g, const struct fp8q_model 
 {
     size_t block = block_size(g), keys = max_sample;
     return 2 * block * keys + block * m->head_dim + fp8q_packed_b(g, keys, m->head_dim) +
-           fp8q_packed_b(g, m->head_dim, keys);
+           fp8q_packed_b(g, m->value_dim, keys);
 }
 
 /* Scores -> e^(score - max) in the keys that query @i may see, 0 elsewhere; returns 1/sum.  */
@@ -68,7 +68,8 @@ static void attend(const struct job *job, float *area, const struct span *s, uin
     struct fp8q_forward *fw = job->fw;
     const struct fp8q_model *m = job->model;
     const struct fp8q_gemm *g = fw->gemm;
-    size_t dim = m->head_dim, q_stride = m->n_heads * dim, kv_stride = m->n_kv_heads * dim;
+    size_t dim = m->head_dim, q_stride = m->n_heads * dim, k_stride = m->n_kv_heads * dim;
+    size_t v_dim = m->value_dim, v_stride = m->n_kv_heads * v_dim, out_stride = m->n_heads * v_dim;
     size_t n_keys = s->high - s->low;
     float *scores = area, *packed_p = scores + job->block * n_keys;
     float *packed_q = packed_p + job->block * n_keys;
@@ -76,15 +77,17 @@ static void attend(const struct job *job, float *area, const struct span *s, uin
     float *packed_v = packed_k + fp8q_packed_b(g, n_keys, dim);
 
     /* Keys and values serve all the heads that share them.  */
-    size_t at = (s->base + s->low) * kv_stride + kv_head * dim;
-    fp8q_pack_b(g, (struct fp8q_strided){fw->k + at, kv_stride, 1}, n_keys, dim, packed_k);
-    fp8q_pack_b(g, (struct fp8q_strided){fw->v + at, 1, kv_stride}, dim, n_keys, packed_v);
+    const float *k = fw->k + (s->base + s->low) * k_stride + kv_head * dim;
+    const float *v = fw->v + (s->base + s->low) * v_stride + kv_head * v_dim;
+    fp8q_pack_b(g, (struct fp8q_strided){k, k_stride, 1}, n_keys, dim, packed_k);
+    fp8q_pack_b(g, (struct fp8q_strided){v, 1, v_stride}, v_dim, n_keys, packed_v);
 
     uint32_t shared = m->n_heads / m->n_kv_heads;
     for (uint32_t head = kv_head * shared; head < (kv_head + 1) * shared; head++) {
-        size_t q_at = (s->base + s->first) * q_stride + head * dim;
+        const float *q = fw->q + (s->base + s->first) * q_stride + head * dim;
+        float *out = fw->att + (s->base + s->first) * out_stride + head * v_dim;
         float inverse[MAX_BLOCK];
-        fp8q_pack_a(g, (struct fp8q_strided){fw->q + q_at, q_stride, 1}, s->n, dim, packed_q);
+        fp8q_pack_a(g, (struct fp8q_strided){q, q_stride, 1}, s->n, dim, packed_q);
         fp8q_gemm_packed(g, s->n, n_keys, dim, packed_q, packed_k, scores, n_keys);
         if (m->attention_cap > 0)
             g->soft_cap(scores, s->n * n_keys, m->attention_cap);
@@ -95,10 +98,10 @@ static void attend(const struct job *job, float *area, const struct span *s, uin
         }
 
         fp8q_pack_a(g, (struct fp8q_strided){scores, n_keys, 1}, s->n, n_keys, packed_p);
-        fp8q_gemm_packed(g, s->n, dim, n_keys, packed_p, packed_v, fw->att + q_at, q_stride);
+        fp8q_gemm_packed(g, s->n, v_dim, n_keys, packed_p, packed_v, out, out_stride);
         for (size_t i = 0; i < s->n; i++)
-            for (size_t d = 0; d < dim; d++)
-                fw->att[q_at + i * q_stride + d] *= inverse[i];
+            for (size_t d = 0; d < v_dim; d++)
+                out[i * out_stride + d] *= inverse[i];
     }
 }
 

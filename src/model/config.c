@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * config.c - reads what an architecture's row leaves to config.json: sizes, biases, windows,
- * factors, experts.  Defaults are those of transformers' configuration classes.
+ * factors; experts are in config_experts.c.  Defaults are those of transformers' configuration classes.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,9 +15,8 @@ static int bad_number(const char *key, double value, struct fp8q_error *err)
     return fp8q_fail(err, FP8Q_E_FORMAT, "config", "config.json: \"%s\" is %g", key, value);
 }
 
-/* An integer from 1 to @max; @fallback (0: there is none) where the key is missing or null.  */
-static int get_size(const struct fp8q_json *config, const char *key, uint64_t fallback,
-                    uint64_t max, uint64_t *out, struct fp8q_error *err)
+int fp8q_config_size(const struct fp8q_json *config, const char *key, uint64_t fallback,
+                     uint64_t max, uint64_t *out, struct fp8q_error *err)
 {
     const struct fp8q_json *value = fp8q_json_get(config, key);
     /* Some files write null where others leave a key out.  */
@@ -45,27 +44,62 @@ static int get_factor(const struct fp8q_json *config, const char *key, double fa
 
 /* ---- sizes --------------------------------------------------------------------------------- */
 
+/* Sizes of latent attention; every head has keys and values of its own.  */
+static int read_latent(struct fp8q_model *m, const struct fp8q_json *config, struct fp8q_error *err)
+{
+    const struct {
+        const char *key;
+        uint64_t fallback;
+        uint32_t *out;
+    } sizes[] = {
+        {"kv_lora_rank", 512, &m->latent.kv_rank},   {"q_lora_rank", 1536, &m->latent.q_rank},
+        {"qk_nope_head_dim", 128, &m->latent.plain}, {"qk_rope_head_dim", 64, &m->latent.turning},
+        {"v_head_dim", 128, &m->value_dim},
+    };
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        uint64_t size;
+        const struct fp8q_json *value = fp8q_json_get(config, sizes[i].key);
+        bool none = sizes[i].out == &m->latent.q_rank && value && fp8q_json_is_null(value);
+        FP8Q_TRY(fp8q_config_size(config, sizes[i].key, sizes[i].fallback, 1u << 16, &size, err));
+        *sizes[i].out = none ? 0 : (uint32_t)size;
+    }
+
+    /* As transformers and DeepSeek's own code have it, whatever `rms_norm_eps` says.  */
+    m->latent.eps = 1e-6f;
+    m->n_kv_heads = m->n_heads;
+    m->head_dim = m->latent.plain + m->latent.turning;
+    if (m->head_dim > FP8Q_MAX_HEAD_DIM || m->value_dim > FP8Q_MAX_HEAD_DIM ||
+        m->latent.turning % 2 != 0)
+        return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "attention",
+                         "config.json: heads of %u + %u elements, values of %u", m->latent.plain,
+                         m->latent.turning, m->value_dim);
+    return FP8Q_OK;
+}
+
 static int read_heads(struct fp8q_model *m, const struct fp8q_architecture *a,
                       const struct fp8q_json *config, struct fp8q_error *err)
 {
     uint64_t heads, kv, dim;
-    FP8Q_TRY(get_size(config, "num_attention_heads", 0, 4096, &heads, err));
+    FP8Q_TRY(fp8q_config_size(config, "num_attention_heads", 0, 4096, &heads, err));
+    m->n_heads = (uint32_t)heads;
+    if (a->traits & FP8Q_LATENT)
+        return read_latent(m, config, err);
+
     /* Silent configs mean the class's default, which is not always one for each head.  */
-    FP8Q_TRY(get_size(config, "num_key_value_heads", a->n_kv_heads ? a->n_kv_heads : heads, 4096,
-                      &kv, err));
+    FP8Q_TRY(fp8q_config_size(config, "num_key_value_heads", a->n_kv_heads ? a->n_kv_heads : heads,
+                              4096, &kv, err));
 
     uint64_t plain_dim = fp8q_max_u64(m->hidden / heads, 1);
-    FP8Q_TRY(get_size(config, "head_dim", a->head_dim ? a->head_dim : plain_dim, FP8Q_MAX_HEAD_DIM,
-                      &dim, err));
+    FP8Q_TRY(fp8q_config_size(config, "head_dim", a->head_dim ? a->head_dim : plain_dim,
+                              FP8Q_MAX_HEAD_DIM, &dim, err));
     if (heads % kv != 0 || dim % 2 != 0)
         return fp8q_fail(
             err, FP8Q_E_FORMAT, "config",
             "config.json: %llu heads of %llu with %llu key/value heads do not fit together",
             (unsigned long long)heads, (unsigned long long)dim, (unsigned long long)kv);
 
-    m->n_heads = (uint32_t)heads;
     m->n_kv_heads = (uint32_t)kv;
-    m->head_dim = (uint32_t)dim;
+    m->head_dim = m->value_dim = (uint32_t)dim;
     return FP8Q_OK;
 }
 
@@ -95,10 +129,10 @@ static int read_sizes(struct fp8q_model *m, const struct fp8q_architecture *a,
                       const struct fp8q_json *config, struct fp8q_error *err)
 {
     uint64_t layers;
-    FP8Q_TRY(get_size(config, "num_hidden_layers", 0, 10000, &layers, err));
-    FP8Q_TRY(get_size(config, "hidden_size", 0, 1u << 20, &m->hidden, err));
-    FP8Q_TRY(get_size(config, "intermediate_size", 0, 1u << 22, &m->intermediate, err));
-    FP8Q_TRY(get_size(config, "vocab_size", 0, 1u << 24, &m->vocab, err));
+    FP8Q_TRY(fp8q_config_size(config, "num_hidden_layers", 0, 10000, &layers, err));
+    FP8Q_TRY(fp8q_config_size(config, "hidden_size", 0, 1u << 20, &m->hidden, err));
+    FP8Q_TRY(fp8q_config_size(config, "intermediate_size", 0, 1u << 22, &m->intermediate, err));
+    FP8Q_TRY(fp8q_config_size(config, "vocab_size", 0, 1u << 24, &m->vocab, err));
     m->n_layers = (uint32_t)layers;
     FP8Q_TRY(read_heads(m, a, config, err));
 
@@ -136,13 +170,17 @@ static void read_biases(struct fp8q_model *m, const struct fp8q_architecture *a,
         out = fp8q_json_bool(fp8q_json_get(config, "attention_out_bias"), false);
     m->bias[FP8Q_O_PROJ] = out;
 
+    /* Only what makes the latent vectors has them.  */
+    m->bias[FP8Q_KV_A_PROJ] = attention && m->latent.kv_rank > 0;
+    m->bias[FP8Q_Q_PROJ] &= m->latent.kv_rank == 0 || m->latent.q_rank > 0;
+
     for (int i = FP8Q_GATE_PROJ; i <= FP8Q_DOWN_PROJ; i++)
         m->bias[i] = mlp;
 
     bool all =
         (a->traits & FP8Q_USE_BIAS) && fp8q_json_bool(fp8q_json_get(config, "use_bias"), false);
-    for (int i = 0; i < FP8Q_N_LINEARS && all; i++)
-        m->bias[i] = true;
+    for (int i = 0; i < FP8Q_N_LINEARS; i++)
+        m->bias[i] |= all && i != FP8Q_Q_B_PROJ && i != FP8Q_KV_A_PROJ && i != FP8Q_KV_B_PROJ;
 }
 
 /* ---- factors ------------------------------------------------------------------------------- */
@@ -213,6 +251,8 @@ static bool has_window(const struct windows *w, uint32_t layer)
         return w->flag;
     case FP8Q_WINDOW_FROM:
         return w->flag && layer >= w->bound;
+    case FP8Q_WINDOW_LAST:
+        return layer >= w->bound;
     /* Gemma 2 begins with a window, its every second layer sees all.  */
     case FP8Q_WINDOW_EVEN:
         return layer % 2 == 0;
@@ -231,6 +271,7 @@ static bool has_types(const struct windows *w)
     case FP8Q_WINDOW_FROM:
     case FP8Q_WINDOW_FLAG_EVEN:
         return w->flag;
+    case FP8Q_WINDOW_LAST:
     case FP8Q_WINDOW_EVEN:
     case FP8Q_WINDOW_PATTERN:
     case FP8Q_WINDOW_TYPES:
@@ -245,7 +286,7 @@ static int read_windows(struct fp8q_model *m, const struct fp8q_architecture *a,
                         const struct fp8q_json *config, struct fp8q_error *err)
 {
     const struct fp8q_json *value = fp8q_json_get(config, "sliding_window");
-    struct windows w = {.arch = a, .bound = 28};
+    struct windows w = {.arch = a, .bound = a->windows == FP8Q_WINDOW_LAST ? 62 : 28};
 
     uint64_t window = value ? 0 : a->window;
     if (value && !fp8q_json_is_null(value) && !fp8q_json_uint(value, &window))
@@ -297,9 +338,15 @@ static int read_ropes(struct fp8q_model *m, const struct fp8q_architecture *a,
                                 .mrope = a->traits & FP8Q_MROPE,
                                 .alternate = a->traits & FP8Q_MROPE_ALTERNATE,
                                 .interleaved = a->traits & FP8Q_ROPE_INTERLEAVED};
+    if (a->traits & FP8Q_LATENT) {
+        how.head_dim = m->latent.turning;
+        how.interleaved = fp8q_json_bool(fp8q_json_get(config, "rope_interleave"), true);
+    }
     if (a->traits & FP8Q_ROPE_LOCAL)
         how.layer_type = "full_attention";
     FP8Q_TRY(fp8q_rope_read(&m->ropes[0], config, &how, err));
+    if (a->traits & FP8Q_LATENT)
+        m->attention_scale *= m->ropes[0].score_scaling;
     /* Two that are alike compare alike, whatever the layers use.  */
     m->ropes[1] = m->ropes[0];
     if (!(a->traits & FP8Q_ROPE_LOCAL))
@@ -331,7 +378,7 @@ static int read_no_rope(struct fp8q_model *m, const struct fp8q_json *config,
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "attention",
                          "config.json: \"use_sliding_window\" of %s is not computed",
                          m->architecture);
-    FP8Q_TRY(get_size(config, "no_rope_layer_interval", 4, 10000, &interval, err));
+    FP8Q_TRY(fp8q_config_size(config, "no_rope_layer_interval", 4, 10000, &interval, err));
 
     for (uint32_t i = 0; i < m->n_layers; i++, item = fp8q_json_next(item)) {
         bool rotates = (i + 1) % interval != 0;
@@ -344,86 +391,6 @@ static int read_no_rope(struct fp8q_model *m, const struct fp8q_json *config,
     return FP8Q_OK;
 }
 
-/* ---- experts ------------------------------------------------------------------------------- */
-
-static int read_mixtral(struct fp8q_model *m, const struct fp8q_json *config,
-                        uint64_t *n_experts_out, uint64_t *n_active_out, struct fp8q_error *err)
-{
-    struct fp8q_moe *moe = &m->moe;
-    FP8Q_TRY(get_size(config, "num_local_experts", 8, 4096, n_experts_out, err));
-
-    /* The experts take the whole of each layer's MLP.  */
-    FP8Q_TRY(get_size(config, "num_experts_per_tok", 2, 4096, n_active_out, err));
-
-    *moe = (struct fp8q_moe){.width = m->intermediate,
-                             .normalized = true,
-                             .router = "block_sparse_moe.gate.weight",
-                             .experts = "block_sparse_moe.experts",
-                             .linears = {"w1", "w3", "w2"}};
-    for (uint32_t i = 0; i < m->n_layers; i++)
-        m->sparse[i] = true;
-    return FP8Q_OK;
-}
-
-static bool lists_layer(const struct fp8q_json *list, uint32_t layer)
-{
-    for (const struct fp8q_json *i = fp8q_json_first(list); i; i = fp8q_json_next(i))
-        if (fp8q_json_number(i, -1) == (double)layer)
-            return true;
-    return false;
-}
-
-static int read_qwen_moe(struct fp8q_model *m, const struct fp8q_json *config,
-                         uint64_t *n_experts_out, uint64_t *n_active_out, struct fp8q_error *err)
-{
-    struct fp8q_moe *moe = &m->moe;
-    bool shared = strcmp(m->architecture, "qwen2_moe") == 0;
-    uint64_t step, width;
-    const char *key = fp8q_json_get(config, "num_experts") ? "num_experts" : "num_local_experts";
-    FP8Q_TRY(get_size(config, key, shared ? 60 : 128, 4096, n_experts_out, err));
-    FP8Q_TRY(get_size(config, "num_experts_per_tok", shared ? 4 : 8, 4096, n_active_out, err));
-    FP8Q_TRY(get_size(config, "moe_intermediate_size", shared ? 1408 : 768, 1u << 22, &width, err));
-    FP8Q_TRY(get_size(config, "decoder_sparse_step", 1, 10000, &step, err));
-
-    *moe = (struct fp8q_moe){.width = width,
-                             .normalized =
-                                 fp8q_json_bool(fp8q_json_get(config, "norm_topk_prob"), false),
-                             .router = "mlp.gate.weight",
-                             .experts = "mlp.experts",
-                             .linears = {"gate_proj", "up_proj", "down_proj"}};
-    if (shared)
-        FP8Q_TRY(get_size(config, "shared_expert_intermediate_size", 5632, 1u << 22,
-                          &moe->shared_width, err));
-
-    /* Some layers keep a plain MLP: those listed, and all but every step-th.  */
-    const struct fp8q_json *dense = fp8q_json_get(config, "mlp_only_layers");
-    for (uint32_t i = 0; i < m->n_layers; i++)
-        m->sparse[i] = (i + 1) % step == 0 && !lists_layer(dense, i);
-    return FP8Q_OK;
-}
-
-static int read_experts(struct fp8q_model *m, const struct fp8q_architecture *a,
-                        const struct fp8q_json *config, struct fp8q_error *err)
-{
-    uint64_t n_experts, n_active;
-    if (!a->experts)
-        return FP8Q_OK;
-    if (strcmp(a->experts, FP8Q_MOE_MIXTRAL) == 0)
-        FP8Q_TRY(read_mixtral(m, config, &n_experts, &n_active, err));
-    else
-        FP8Q_TRY(read_qwen_moe(m, config, &n_experts, &n_active, err));
-
-    /* The second bounds the arrays by slot.  */
-    if (n_active > n_experts || (uint64_t)m->n_layers * n_experts > (1u << 24))
-        return fp8q_fail(err, FP8Q_E_FORMAT, "config",
-                         "config.json: %llu experts for each token of %llu in %u layers",
-                         (unsigned long long)n_active, (unsigned long long)n_experts, m->n_layers);
-
-    m->moe.n_experts = (uint32_t)n_experts;
-    m->moe.n_active = (uint32_t)n_active;
-    return FP8Q_OK;
-}
-
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 int fp8q_config_read(struct fp8q_model *m, const struct fp8q_architecture *a,
@@ -431,6 +398,9 @@ int fp8q_config_read(struct fp8q_model *m, const struct fp8q_architecture *a,
 {
     memcpy(m->norms, a->norms, sizeof(m->norms));
     m->qk_norm = a->qk_norm;
+    if ((a->traits & FP8Q_QK_NORM_FLAG) &&
+        !fp8q_json_bool(fp8q_json_get(config, "use_qk_norm"), false))
+        m->qk_norm = FP8Q_QK_NORM_NONE;
     m->norm_plus_one = a->traits & FP8Q_NORM_PLUS_ONE;
     m->fused_qkv = a->traits & FP8Q_FUSED_QKV;
     m->fused_gate_up = a->traits & FP8Q_FUSED_GATE_UP;
@@ -449,5 +419,5 @@ int fp8q_config_read(struct fp8q_model *m, const struct fp8q_architecture *a,
 
     if (a->traits & FP8Q_NO_ROPE_LAYERS)
         FP8Q_TRY(read_no_rope(m, config, err));
-    return read_experts(m, a, config, err);
+    return fp8q_config_experts(m, config, err);
 }

@@ -18,8 +18,10 @@ struct mixture {
     const struct fp8q_layer *layer;
     const struct fp8q_moe *moe;
     size_t n_tokens, hidden;
-    float *logits;         /* [n_tokens][n_experts] */
-    uint32_t *chosen;      /* [n_tokens][n_active], owned; logits too */
+    float *logits;         /* [n_tokens][n_experts], then scores; owned */
+    float *bias;           /* NULL, or what corrects the choice; owned */
+    float *choice;         /* a token's experts and groups by worth; owned */
+    uint32_t *chosen;      /* [n_tokens][n_active], owned */
     float *weights;        /* [n_tokens][n_active], owned */
     uint32_t *tokens;      /* those of one expert; owned */
     float *share;          /* their weights; owned */
@@ -44,43 +46,112 @@ static int plain_product(const struct fp8q_layer *l, const char *name, const flo
     return status;
 }
 
-/* The n_active largest logits of a token, the lower index first among equals; softmax over all
- * experts, over the chosen ones where they are normalized.  */
+/* Logits of a token -> scores, by which its experts are weighed.  False if one is not finite.  */
+static bool score(const struct fp8q_moe *moe, float *logits)
+{
+    float max = -INFINITY, sum = 0;
+    for (uint32_t e = 0; e < moe->n_experts; e++)
+        max = fmaxf(max, logits[e]);
+
+    /* The largest is taken off first: exponentials of router logits may overflow.  */
+    for (uint32_t e = 0; e < moe->n_experts; e++) {
+        logits[e] = moe->sigmoid ? 1.0f / (1.0f + expf(-logits[e])) : expf(logits[e] - max);
+        sum += logits[e];
+    }
+    for (uint32_t e = 0; e < moe->n_experts && !moe->sigmoid; e++)
+        logits[e] /= sum;
+    return isfinite(sum) && isfinite(max);
+}
+
+/* Index of the largest of @n values; of equals the first.  */
+static uint32_t best_of(const float *values, uint32_t n)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (values[i] > values[best])
+            best = i;
+    return best;
+}
+
+/* What the experts of a group are worth together: its best one or two.  */
+static float worth(const float *choice, uint32_t n, unsigned group_by)
+{
+    uint32_t best = best_of(choice, n);
+    float second = -INFINITY;
+    if (group_by == 1)
+        return choice[best];
+
+    for (uint32_t i = 0; i < n; i++)
+        if (i != best)
+            second = fmaxf(second, choice[i]);
+    return choice[best] + second;
+}
+
+/* Experts outside of the best groups are out of the choice.  */
+static void keep_groups(const struct mixture *x, float *choice)
+{
+    const struct fp8q_moe *moe = x->moe;
+    uint32_t size = moe->n_experts / moe->n_groups;
+    float *worths = choice + moe->n_experts;
+
+    for (uint32_t g = 0; g < moe->n_groups; g++)
+        worths[g] = worth(choice + g * size, size, moe->group_by);
+    for (uint32_t k = 0; k < moe->n_best_groups; k++)
+        worths[best_of(worths, moe->n_groups)] = -INFINITY; /* taken */
+    for (uint32_t g = 0; g < moe->n_groups; g++)
+        for (uint32_t i = 0; worths[g] > -INFINITY && i < size; i++)
+            choice[g * size + i] = -INFINITY;
+}
+
+/* The n_active best experts of a token and their weights.  */
 static bool route_token(const struct mixture *x, size_t t)
 {
     const struct fp8q_moe *moe = x->moe;
-    /* The largest is taken off first: exponentials of router logits may overflow.  */
-    float *logits = x->logits + t * moe->n_experts, *weights = x->weights + t * moe->n_active;
+    float *scores = x->logits + t * moe->n_experts, *weights = x->weights + t * moe->n_active;
+    float *choice = x->choice, sum = 0;
     uint32_t *chosen = x->chosen + t * moe->n_active;
-    float max = -INFINITY, sum = 0, picked = 0;
-    for (uint32_t e = 0; e < moe->n_experts; e++)
-        max = fmaxf(max, logits[e]);
-    for (uint32_t e = 0; e < moe->n_experts; e++) {
-        logits[e] = expf(logits[e] - max);
-        sum += logits[e];
-    }
-    if (!isfinite(sum))
+    if (!score(moe, scores))
         return false;
 
+    /* The correction says who is chosen, never with what weight.  */
+    for (uint32_t e = 0; e < moe->n_experts; e++)
+        choice[e] = scores[e] + (x->bias ? x->bias[e] : 0);
+    if (moe->group_by > 0)
+        keep_groups(x, choice);
+
     for (uint32_t k = 0; k < moe->n_active; k++) {
-        uint32_t best = 0;
-        for (uint32_t e = 1; e < moe->n_experts; e++)
-            /* Strictly: among equals the lower index wins.  */
-            if (logits[e] > logits[best])
-                best = e;
-        chosen[k] = best;
-        weights[k] = logits[best] / sum;
-        picked += weights[k];
-        logits[best] = -1.0f; /* taken */
+        chosen[k] = best_of(choice, moe->n_experts);
+        choice[chosen[k]] = -INFINITY; /* taken */
+        weights[k] = scores[chosen[k]];
+        sum += weights[k];
     }
-    for (uint32_t k = 0; k < moe->n_active && moe->normalized; k++)
-        weights[k] /= picked;
+    for (uint32_t k = 0; k < moe->n_active; k++)
+        weights[k] *= moe->scale / (moe->normalized ? fmaxf(sum, moe->least_sum) : 1.0f);
     return true;
+}
+
+static int read_bias(struct mixture *x, struct fp8q_error *err)
+{
+    const struct fp8q_layer *l = x->layer;
+    struct fp8q_name name;
+    struct fp8q_shown shown;
+    fp8q_layer_name(l->branch->model, l->index, x->moe->bias, &name);
+    FP8Q_TRY(fp8q_step_read(l->fw, l->branch->model, name.text, x->moe->n_experts, &x->bias, err));
+
+    /* NaN would win or lose every comparison.  */
+    for (uint32_t e = 0; e < x->moe->n_experts; e++)
+        if (!isfinite(x->bias[e]))
+            return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite",
+                             "tensor \"%s\" holds NaN or infinity", fp8q_show(&shown, name.text));
+    return FP8Q_OK;
 }
 
 static int route(struct mixture *x, const float *in, struct fp8q_error *err)
 {
     FP8Q_TRY(plain_product(x->layer, x->moe->router, in, x->logits, err));
+    if (x->moe->bias)
+        FP8Q_TRY(read_bias(x, err));
+
     for (size_t t = 0; t < x->n_tokens; t++)
         if (!route_token(x, t))
             return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite", "the router gave NaN or infinity");
@@ -165,10 +236,14 @@ static int add_experts(const struct mixture *x, const float *in, struct fp8q_err
     return FP8Q_OK;
 }
 
-/* The shared expert's output, which @sum holds already, times the sigmoid of its own gate.  */
+/* The shared expert's output, which @sum holds already, times the sigmoid of its gate, if it has
+ * one.  */
 static int weigh_shared(const struct mixture *x, const float *in, struct fp8q_error *err)
 {
-    FP8Q_TRY(plain_product(x->layer, "mlp.shared_expert_gate.weight", in, x->logits, err));
+    if (!x->moe->shared_gate)
+        return FP8Q_OK;
+
+    FP8Q_TRY(plain_product(x->layer, x->moe->shared_gate, in, x->logits, err));
     for (size_t t = 0; t < x->n_tokens; t++) {
         /* How much of the shared expert a token wants.  */
         float gate = 1.0f / (1.0f + expf(-x->logits[t]));
@@ -186,7 +261,8 @@ static int run_mixture(struct mixture *x, const float *in, bool shared, struct f
     x->weights = fp8q_array((uint64_t)n * x->moe->n_active, sizeof(*x->weights));
     x->tokens = fp8q_array(n, sizeof(*x->tokens));
     x->share = fp8q_array(n, sizeof(*x->share));
-    if (!x->logits || !x->chosen || !x->weights || !x->tokens || !x->share)
+    x->choice = fp8q_array(2 * (uint64_t)x->moe->n_experts, sizeof(*x->choice));
+    if (!x->logits || !x->choice || !x->chosen || !x->weights || !x->tokens || !x->share)
         return fp8q_fail_nomem(err);
 
     if (shared)
@@ -214,6 +290,8 @@ int fp8q_experts(const struct fp8q_layer *l, const float *in, bool shared, struc
 
     int status = run_mixture(&x, in, shared, err);
     free(x.logits);
+    free(x.bias);
+    free(x.choice);
     free(x.chosen);
     free(x.weights);
     free(x.tokens);

@@ -20,17 +20,40 @@ static uint64_t mlp_width(const struct fp8q_model *m)
 
 static size_t widest(const struct fp8q_model *m)
 {
-    uint64_t q = (uint64_t)m->n_heads * m->head_dim;
-    return (size_t)fp8q_max_u64(q, fp8q_max_u64(m->hidden, mlp_width(m)));
+    uint64_t att = (uint64_t)m->n_heads * m->value_dim;
+    uint64_t latent = fp8q_max_u64(m->latent.q_rank, m->latent.kv_rank);
+    return (size_t)fp8q_max_u64(fp8q_max_u64(att, latent), fp8q_max_u64(m->hidden, mlp_width(m)));
+}
+
+/* Floats that a token takes in each buffer of one layer.  */
+struct widths {
+    uint64_t q, k, v, att, q_a, kv_a, kv_c, kv;
+};
+
+static struct widths widths_of(const struct fp8q_model *m)
+{
+    const struct fp8q_latent *l = &m->latent;
+    struct widths w = {.q = (uint64_t)m->n_heads * m->head_dim,
+                       .k = (uint64_t)m->n_kv_heads * m->head_dim,
+                       .v = (uint64_t)m->n_kv_heads * m->value_dim,
+                       .att = (uint64_t)m->n_heads * m->value_dim};
+    if (l->kv_rank == 0)
+        return w;
+
+    w.q_a = l->q_rank;
+    w.kv_a = (uint64_t)l->kv_rank + l->turning;
+    w.kv_c = l->kv_rank;
+    w.kv = (uint64_t)m->n_heads * (l->plain + m->value_dim);
+    return w;
 }
 
 size_t fp8q_group_tokens(const struct fp8q_model *m, const struct fp8q_inputs *inputs,
                          unsigned n_branches, uint64_t bytes)
 {
-    uint64_t q = (uint64_t)m->n_heads * m->head_dim, kv = (uint64_t)m->n_kv_heads * m->head_dim;
+    const struct widths w = widths_of(m);
     /* Hidden states of all branches and their scores, then the buffers of one layer.  */
-    uint64_t floats = m->hidden * (1 + 2 * (uint64_t)n_branches) + 2 * q + 2 * kv +
-                      2 * mlp_width(m) + widest(m) + m->head_dim;
+    uint64_t floats = m->hidden * (1 + 2 * (uint64_t)n_branches) + w.q + w.k + w.v + w.att + w.q_a +
+                      w.kv_a + w.kv_c + w.kv + 2 * mlp_width(m) + widest(m) + m->head_dim;
     if (m->moe.n_experts)
         floats += 3 * m->hidden;
 
@@ -54,7 +77,7 @@ int fp8q_forward_open(struct fp8q_forward *fw_out, const struct fp8q_model *m, u
 
     fw->wide = widest(m);
 
-    size_t q = (size_t)m->n_heads * m->head_dim, kv = (size_t)m->n_kv_heads * m->head_dim;
+    const struct widths w = widths_of(m);
     size_t rows = max_tokens + fw->gemm->mr, hidden = (size_t)m->hidden;
     /* 128 rows of a weight, once as F32 and once packed; or a few tokens and their FP8 values; or
      * attention.  */
@@ -65,10 +88,14 @@ int fp8q_forward_open(struct fp8q_forward *fw_out, const struct fp8q_model *m, u
         uint64_t floats;
     } buffers[] = {
         {&fw->x, (uint64_t)max_tokens * hidden},
-        {&fw->q, (uint64_t)max_tokens * q},
-        {&fw->k, (uint64_t)max_tokens * kv},
-        {&fw->v, (uint64_t)max_tokens * kv},
-        {&fw->att, (uint64_t)max_tokens * q},
+        {&fw->q, (uint64_t)max_tokens * w.q},
+        {&fw->k, (uint64_t)max_tokens * w.k},
+        {&fw->v, (uint64_t)max_tokens * w.v},
+        {&fw->att, (uint64_t)max_tokens * w.att},
+        {&fw->latent.q_a, (uint64_t)max_tokens * w.q_a},
+        {&fw->latent.kv_a, (uint64_t)max_tokens * w.kv_a},
+        {&fw->latent.kv_c, (uint64_t)max_tokens * w.kv_c},
+        {&fw->latent.kv, (uint64_t)max_tokens * w.kv},
         {&fw->gate, (uint64_t)max_tokens * mlp_width(m)},
         {&fw->up, (uint64_t)max_tokens * mlp_width(m)},
         {&fw->packed, (uint64_t)rows * fw->wide},
@@ -92,6 +119,10 @@ void fp8q_forward_close(struct fp8q_forward *fw)
     free(fw->k);
     free(fw->v);
     free(fw->att);
+    free(fw->latent.q_a);
+    free(fw->latent.kv_a);
+    free(fw->latent.kv_c);
+    free(fw->latent.kv);
     free(fw->gate);
     free(fw->up);
     free(fw->packed);

@@ -82,6 +82,11 @@ struct fp8q_forward {
     size_t max_tokens;
     /* buffers, owned */
     float *x, *q, *k, *v, *att, *gate, *up, *packed;
+    /* latent attention: the compressed queries, the latent vectors with the keys' common part behind
+     * each, the same by themselves, and what becomes of them */
+    struct {
+        float *q_a, *kv_a, *kv_c, *kv;
+    } latent;
     float *routed;              /* mixtures: a token's rows for one expert, and what it gave */
     float *workers;             /* one area a thread: see worker_floats */
     size_t worker_floats, wide; /* @wide: the widest input of a linear */

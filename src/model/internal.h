@@ -32,6 +32,8 @@ enum fp8q_trait {
     FP8Q_BIASED = 1 << 18,       /* `attention_bias` is true where the config is silent */
     FP8Q_OUT_BIAS = 1 << 19,     /* `attention_out_bias` for o */
     FP8Q_USE_BIAS = 1 << 20,     /* `use_bias`: all seven */
+    FP8Q_LATENT = 1 << 21,       /* latent attention (MLA) */
+    FP8Q_QK_NORM_FLAG = 1 << 22, /* the norms of q and k only with `use_qk_norm` */
 };
 
 /* Which layers have a sliding window where `layer_types` does not say.  */
@@ -41,6 +43,7 @@ enum fp8q_windows {
     FP8Q_WINDOW_TYPES,     /* the same, but `layer_types` is asked */
     FP8Q_WINDOW_FLAG_ALL,  /* all, with `use_sliding_window` */
     FP8Q_WINDOW_FROM,      /* with `use_sliding_window`, from `max_window_layers` on */
+    FP8Q_WINDOW_LAST,      /* the same without the flag */
     FP8Q_WINDOW_EVEN,      /* 0, 2, 4, ... */
     FP8Q_WINDOW_FLAG_EVEN, /* the same with `use_sliding_window`, below `max_window_layers` */
     FP8Q_WINDOW_PATTERN    /* all but every n-th (`sliding_window_pattern`) */
@@ -53,15 +56,12 @@ struct fp8q_architecture {
     enum fp8q_qk_norm qk_norm;
     enum fp8q_activation activation; /* the only one that the architecture has here */
     const char *norms[FP8Q_N_NORMS]; /* NULL: none */
-    const char *experts;             /* FP8Q_MOE_..., NULL: a plain MLP */
     double norm_eps, theta, partial; /* when the config leaves them out; 0: 1e-6, 1e4, 1 */
     uint64_t n_kv_heads, head_dim;   /* same; 0: n_heads, hidden / n_heads */
     uint64_t window;                 /* same; 0: none */
     uint64_t pattern;                /* with FP8Q_WINDOW_PATTERN, same */
     double local_theta; /* with FP8Q_ROPE_LOCAL: of `rope_local_base_freq`; 0: @theta */
 };
-#define FP8Q_MOE_QWEN "qwen"
-#define FP8Q_MOE_MIXTRAL "mixtral"
 
 /* NULL if there is none of that name.  */
 const struct fp8q_architecture *fp8q_architecture_find(const char *model_type);
@@ -70,10 +70,16 @@ bool fp8q_wrapper_known(const char *model_type);
 /* All names, for a message.  */
 void fp8q_architecture_list(struct fp8q_text *out);
 
-/* ---- config.c, served.c: from the config to the description ---------------------------------- */
+/* ---- config.c, config_experts.c, served.c: from the config to the description ----------------- */
 
 int fp8q_config_read(struct fp8q_model *model, const struct fp8q_architecture *arch,
                      const struct fp8q_json *config, struct fp8q_error *err);
+/* The experts of the model's architecture, if it has any.  */
+int fp8q_config_experts(struct fp8q_model *model, const struct fp8q_json *config,
+                        struct fp8q_error *err);
+/* An integer from 1 to @max; @fallback (0: there is none) where the key is missing or null.  */
+int fp8q_config_size(const struct fp8q_json *config, const char *key, uint64_t fallback,
+                     uint64_t max, uint64_t *out, struct fp8q_error *err);
 
 /* Opens @m->targets, by which fp8q_served_acts() finds what holds for a weight.  */
 int fp8q_served_open(struct fp8q_model *m, struct fp8q_error *err);
@@ -102,6 +108,21 @@ int fp8q_step_read(const struct fp8q_forward *fw, const struct fp8q_model *model
 /* Norm @name of @n_tokens rows, @in to @out, which may be the same.  */
 int fp8q_step_norm(struct fp8q_forward *fw, const struct fp8q_model *model, const char *name,
                    size_t n_tokens, const float *in, float *out, struct fp8q_error *err);
+/* The norm of parts of rows: @width elements at the beginning of each of @n_tokens rows.  */
+struct fp8q_norm_job {
+    const char *name;
+    const float *in;
+    float *out;
+    size_t n_tokens, width, in_stride, out_stride;
+    float eps;
+};
+int fp8q_step_norm_part(struct fp8q_forward *fw, const struct fp8q_model *model,
+                        const struct fp8q_norm_job *norm, struct fp8q_error *err);
+/* Latent attention: rotation of the keys' common part, behind the latent vector in each row of
+ * latent.kv_a.  */
+int fp8q_step_turn_key(const struct fp8q_layer *layer, struct fp8q_error *err);
+/* From latent.kv and the common part of the keys to k and v of @fw; rotation and scale of q.  */
+int fp8q_step_spread(const struct fp8q_layer *layer, struct fp8q_error *err);
 /* q and k of @fw: their norms, rotation, and the scale of attention into q.  */
 int fp8q_step_rotate(const struct fp8q_layer *layer, struct fp8q_error *err);
 /* gate = activation(gate) * up, @n_tokens rows of @width.  */
@@ -110,10 +131,14 @@ int fp8q_step_activate(struct fp8q_forward *fw, const struct fp8q_model *model, 
 /* h += scale * x of @fw.  */
 int fp8q_step_add(const struct fp8q_layer *layer, struct fp8q_error *err);
 
+#define FP8Q_Q_A_NORM "self_attn.q_a_layernorm.weight"
+#define FP8Q_KV_A_NORM "self_attn.kv_a_layernorm.weight"
+
 /* layer.c: releases what products opened.  */
 void fp8q_products_close(struct fp8q_product *products, size_t n);
 
-/* attention.c: q [T][heads*dim], k and v [T][kv*dim] after rotation -> att [T][heads*dim].  */
+/* attention.c: q [T][heads*dim], k [T][kv*dim] and v [T][kv*value_dim] after rotation -> att
+ * [T][heads*value_dim].  */
 int fp8q_attention(struct fp8q_forward *fw, const struct fp8q_model *model,
                    const struct fp8q_group *group, uint64_t window, struct fp8q_error *err);
 

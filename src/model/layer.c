@@ -15,7 +15,8 @@
  *     x = down(activation(gate(x)) * up(x))   or experts.c
  *     h += scale * norm(x)
  *
- * The head with its statistics is in head.c.
+ * Latent attention makes q, k and v in more steps (run_latent).  The head with its statistics is in
+ * head.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -110,23 +111,95 @@ static int norm_at(const struct fp8q_layer *l, enum fp8q_norm place, const float
                           l->group->n_tokens, in, out, err);
 }
 
-/* Keys and values as an FP8 cache gives them back.  */
-static void pass_cache(const struct fp8q_layer *l)
+/* Rows of @n values, @stride apart, as an FP8 cache gives them back.  */
+static void pass_rows(const struct fp8q_layer *l, float *x, size_t n, size_t stride, float scale)
 {
-    struct fp8q_forward *fw = l->fw;
-    const struct fp8q_model *m = l->branch->model;
-    size_t n = (size_t)m->n_kv_heads * (size_t)m->head_dim;
-    float *const halves[2] = {fw->k, fw->v};
+    const struct fp8q_forward *fw = l->fw;
     uint8_t *codes = (uint8_t *)fw->workers; /* free between two products */
 
-    for (int half = 0; half < 2; half++) {
-        float scale = l->branch->cache_scales[l->index][half];
-        for (size_t t = 0; t < l->group->n_tokens; t++) {
-            float *x = halves[half] + t * n;
-            fw->kernel->encode[FP8Q_FLOAT_F32](codes, x, n, scale);
-            fw->kernel->decode[FP8Q_FLOAT_F32](x, codes, n, scale);
-        }
+    for (size_t t = 0; t < l->group->n_tokens; t++, x += stride) {
+        fw->kernel->encode[FP8Q_FLOAT_F32](codes, x, n, scale);
+        fw->kernel->decode[FP8Q_FLOAT_F32](x, codes, n, scale);
     }
+}
+
+static void pass_cache(const struct fp8q_layer *l)
+{
+    const struct fp8q_model *m = l->branch->model;
+    size_t k = (size_t)m->n_kv_heads * m->head_dim, v = (size_t)m->n_kv_heads * m->value_dim;
+    pass_rows(l, l->fw->k, k, k, l->branch->cache_scales[l->index][0]);
+    pass_rows(l, l->fw->v, v, v, l->branch->cache_scales[l->index][1]);
+}
+
+/* Engines cache latent vectors, with the keys' common part, as keys alone.  */
+static void pass_latent(const struct fp8q_layer *l)
+{
+    const struct fp8q_latent *a = &l->branch->model->latent;
+    float scale = l->branch->cache_scales[l->index][0];
+    pass_rows(l, l->fw->latent.kv_c, a->kv_rank, a->kv_rank, scale);
+    pass_rows(l, l->fw->latent.kv_a + a->kv_rank, a->turning, (size_t)a->kv_rank + a->turning,
+              scale);
+}
+
+/* The norm of a latent vector: of the first @width elements of each row of @in.  */
+static int norm_latent(const struct fp8q_layer *l, const char *rest, size_t width, size_t in_stride,
+                       const float *in, float *out, struct fp8q_error *err)
+{
+    const struct fp8q_model *m = l->branch->model;
+    struct fp8q_name name;
+    const struct fp8q_norm_job norm = {.name = fp8q_layer_name(m, l->index, rest, &name),
+                                       .in = in,
+                                       .out = out,
+                                       .n_tokens = l->group->n_tokens,
+                                       .width = width,
+                                       .in_stride = in_stride,
+                                       .out_stride = width,
+                                       .eps = m->latent.eps};
+    return fp8q_step_norm_part(l->fw, m, &norm, err);
+}
+
+/* q, by way of a shorter vector where the architecture compresses queries.  */
+static int run_latent_queries(const struct fp8q_layer *l, const float *x, struct fp8q_error *err)
+{
+    struct fp8q_forward *fw = l->fw;
+    size_t rank = l->branch->model->latent.q_rank;
+    float *q_a = fw->latent.q_a;
+    if (rank == 0)
+        return run_site(l, FP8Q_Q_PROJ, 1, x, &fw->q, err);
+
+    FP8Q_TRY(run_site(l, FP8Q_Q_PROJ, 1, x, &q_a, err));
+    FP8Q_TRY(norm_latent(l, FP8Q_Q_A_NORM, rank, rank, q_a, q_a, err));
+    return run_site(l, FP8Q_Q_B_PROJ, 1, q_a, &fw->q, err);
+}
+
+/* q, k and v of latent attention, turned and scaled.  */
+static int run_latent(const struct fp8q_layer *l, const float *x, struct fp8q_error *err)
+{
+    struct fp8q_forward *fw = l->fw;
+    const struct fp8q_latent *a = &l->branch->model->latent;
+    float *kv_a = fw->latent.kv_a, *kv_c = fw->latent.kv_c;
+    size_t stride = (size_t)a->kv_rank + a->turning;
+    FP8Q_TRY(run_latent_queries(l, x, err));
+
+    FP8Q_TRY(run_site(l, FP8Q_KV_A_PROJ, 1, x, &kv_a, err));
+    FP8Q_TRY(norm_latent(l, FP8Q_KV_A_NORM, a->kv_rank, stride, kv_a, kv_c, err));
+    FP8Q_TRY(fp8q_step_turn_key(l, err));
+    if (l->branch->cache_scales)
+        pass_latent(l);
+
+    FP8Q_TRY(run_site(l, FP8Q_KV_B_PROJ, 1, kv_c, &fw->latent.kv, err));
+    return fp8q_step_spread(l, err);
+}
+
+/* q, k and v of the usual attention.  */
+static int run_heads(const struct fp8q_layer *l, const float *x, struct fp8q_error *err)
+{
+    struct fp8q_forward *fw = l->fw;
+    FP8Q_TRY(run_site(l, FP8Q_Q_PROJ, 3, x, (float *const[]){fw->q, fw->k, fw->v}, err));
+    FP8Q_TRY(fp8q_step_rotate(l, err));
+    if (l->branch->cache_scales)
+        pass_cache(l);
+    return FP8Q_OK;
 }
 
 static int run_attention(const struct fp8q_layer *l, struct fp8q_error *err)
@@ -137,13 +210,13 @@ static int run_attention(const struct fp8q_layer *l, struct fp8q_error *err)
     /* OLMo 2 reads the hidden state itself: its norms stand behind.  */
     const float *x = m->norms[FP8Q_NORM_IN] ? fw->x : l->h;
     FP8Q_TRY(norm_at(l, FP8Q_NORM_IN, l->h, fw->x, err));
-    FP8Q_TRY(run_site(l, FP8Q_Q_PROJ, 3, x, (float *const[]){fw->q, fw->k, fw->v}, err));
-
-    FP8Q_TRY(fp8q_step_rotate(l, err));
-    if (l->branch->cache_scales)
-        pass_cache(l);
+    if (m->latent.kv_rank)
+        FP8Q_TRY(run_latent(l, x, err));
+    else
+        FP8Q_TRY(run_heads(l, x, err));
     if (fw->on_cache)
         FP8Q_TRY(fw->on_cache(fw->on_site_ctx, fw, l->group, l->index, err));
+
     FP8Q_TRY(fp8q_attention(fw, m, l->group, m->window[l->index], err));
     FP8Q_TRY(run_site(l, FP8Q_O_PROJ, 1, fw->att, &fw->x, err));
 

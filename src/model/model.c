@@ -18,15 +18,17 @@ static const struct {
     const char *name;
     enum fp8q_site_kind site;
 } linears[FP8Q_N_LINEARS] = {
-    {"self_attn.q_proj", FP8Q_SITE_QKV},  {"self_attn.k_proj", FP8Q_SITE_QKV},
-    {"self_attn.v_proj", FP8Q_SITE_QKV},  {"self_attn.o_proj", FP8Q_SITE_O},
-    {"mlp.gate_proj", FP8Q_SITE_GATE_UP}, {"mlp.up_proj", FP8Q_SITE_GATE_UP},
+    {"self_attn.q_proj", FP8Q_SITE_QKV},
+    {"self_attn.k_proj", FP8Q_SITE_QKV},
+    {"self_attn.v_proj", FP8Q_SITE_QKV},
+    {"self_attn.q_b_proj", FP8Q_SITE_Q_B},
+    {"self_attn.kv_a_proj_with_mqa", FP8Q_SITE_KV_A},
+    {"self_attn.kv_b_proj", FP8Q_SITE_KV_B},
+    {"self_attn.o_proj", FP8Q_SITE_O},
+    {"mlp.gate_proj", FP8Q_SITE_GATE_UP},
+    {"mlp.up_proj", FP8Q_SITE_GATE_UP},
     {"mlp.down_proj", FP8Q_SITE_DOWN},
 };
-
-/* Where a mixture has an expert for every token, the MLP's linears are that one's.  */
-static const char *const shared_linears[] = {
-    "mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj", "mlp.shared_expert.down_proj"};
 
 static bool is_fused(const struct fp8q_model *m, enum fp8q_linear linear)
 {
@@ -44,14 +46,21 @@ const char *fp8q_layer_name(const struct fp8q_model *model, uint32_t layer, cons
 const char *fp8q_linear_name(const struct fp8q_model *model, uint32_t layer,
                              enum fp8q_linear linear, const char *suffix, struct fp8q_name *buf)
 {
-    const char *name = linears[linear].name;
+    const char *name = linears[linear].name, *within = "";
+    /* Where a mixture has an expert for every token, the MLP's linears are that one's.  */
+    bool shared = linear >= FP8Q_GATE_PROJ && model->sparse[layer] && model->moe.shared_width;
 
     /* Parts of a fused weight share its name; see fp8q_linear_first_row().  */
     if (is_fused(model, linear))
         name = linear <= FP8Q_V_PROJ ? "self_attn.qkv_proj" : "mlp.gate_up_proj";
-    else if (linear >= FP8Q_GATE_PROJ && model->sparse[layer] && model->moe.shared_width)
-        name = shared_linears[linear - FP8Q_GATE_PROJ];
-    snprintf(buf->text, sizeof(buf->text), "%slayers.%u.%s%s", model->prefix, layer, name, suffix);
+    if (linear == FP8Q_Q_PROJ && model->latent.q_rank)
+        name = "self_attn.q_a_proj";
+    if (shared) {
+        within = model->moe.shared;
+        name += strlen("mlp");
+    }
+    snprintf(buf->text, sizeof(buf->text), "%slayers.%u.%s%s%s", model->prefix, layer, within, name,
+             suffix);
 
     return buf->text;
 }
@@ -72,22 +81,50 @@ enum fp8q_site_kind fp8q_linear_site(enum fp8q_linear linear)
 
 enum fp8q_linear fp8q_site_first(enum fp8q_site_kind site)
 {
-    static const enum fp8q_linear first[FP8Q_N_SITES] = {FP8Q_Q_PROJ, FP8Q_O_PROJ, FP8Q_GATE_PROJ,
-                                                         FP8Q_DOWN_PROJ};
+    static const enum fp8q_linear first[FP8Q_N_SITES] = {
+        FP8Q_Q_PROJ, FP8Q_Q_B_PROJ,  FP8Q_KV_A_PROJ, FP8Q_KV_B_PROJ,
+        FP8Q_O_PROJ, FP8Q_GATE_PROJ, FP8Q_DOWN_PROJ};
     return first[site];
+}
+
+bool fp8q_linear_exists(const struct fp8q_model *m, uint32_t layer, enum fp8q_linear linear)
+{
+    bool latent = m->latent.kv_rank > 0;
+    switch (linear) {
+    case FP8Q_K_PROJ:
+    case FP8Q_V_PROJ:
+        return !latent;
+    case FP8Q_Q_B_PROJ:
+        return m->latent.q_rank > 0;
+    case FP8Q_KV_A_PROJ:
+    case FP8Q_KV_B_PROJ:
+        return latent;
+    /* A mixture without a shared expert has no linears of its own there.  */
+    case FP8Q_GATE_PROJ:
+    case FP8Q_UP_PROJ:
+    case FP8Q_DOWN_PROJ:
+        return !m->sparse[layer] || m->moe.shared_width > 0;
+    default:
+        return true;
+    }
 }
 
 void fp8q_linear_shape(const struct fp8q_model *m, enum fp8q_linear linear, uint64_t shape_out[2])
 {
     uint64_t q = (uint64_t)m->n_heads * m->head_dim, kv = (uint64_t)m->n_kv_heads * m->head_dim;
+    uint64_t values = (uint64_t)m->n_heads * m->value_dim;
+    const struct fp8q_latent *l = &m->latent;
     const uint64_t shapes[FP8Q_N_LINEARS][2] = {
-        {q, m->hidden},
-        {kv, m->hidden},
-        {kv, m->hidden},
-        {m->hidden, q},
-        {m->intermediate, m->hidden},
-        {m->intermediate, m->hidden},
-        {m->hidden, m->intermediate},
+        [FP8Q_Q_PROJ] = {l->q_rank ? l->q_rank : q, m->hidden},
+        [FP8Q_K_PROJ] = {kv, m->hidden},
+        [FP8Q_V_PROJ] = {kv, m->hidden},
+        [FP8Q_Q_B_PROJ] = {q, l->q_rank},
+        [FP8Q_KV_A_PROJ] = {(uint64_t)l->kv_rank + l->turning, m->hidden},
+        [FP8Q_KV_B_PROJ] = {(uint64_t)m->n_heads * (l->plain + m->value_dim), l->kv_rank},
+        [FP8Q_O_PROJ] = {m->hidden, values},
+        [FP8Q_GATE_PROJ] = {m->intermediate, m->hidden},
+        [FP8Q_UP_PROJ] = {m->intermediate, m->hidden},
+        [FP8Q_DOWN_PROJ] = {m->hidden, m->intermediate},
     };
     memcpy(shape_out, shapes[linear], sizeof(shapes[linear]));
 }
@@ -171,9 +208,13 @@ int fp8q_model_same(const struct fp8q_model *a, const struct fp8q_model *b, stru
         {"num_attention_heads", a->n_heads, b->n_heads},
         {"num_key_value_heads", a->n_kv_heads, b->n_kv_heads},
         {"head_dim", a->head_dim, b->head_dim},
+        {"v_head_dim", a->value_dim, b->value_dim},
+        {"kv_lora_rank", a->latent.kv_rank, b->latent.kv_rank},
+        {"q_lora_rank", a->latent.q_rank, b->latent.q_rank},
+        {"qk_rope_head_dim", a->latent.turning, b->latent.turning},
         {"number of experts", a->moe.n_experts, b->moe.n_experts},
         {"moe_intermediate_size", a->moe.width, b->moe.width},
-        {"shared_expert_intermediate_size", a->moe.shared_width, b->moe.shared_width},
+        {"width of the shared expert", a->moe.shared_width, b->moe.shared_width},
     };
     if (strcmp(a->architecture, b->architecture) != 0)
         return fp8q_fail(err, FP8Q_E_ARG, "mismatch",
@@ -214,6 +255,10 @@ void fp8q_model_differences(const struct fp8q_model *a, const struct fp8q_model 
         {"final_logit_softcapping", offsetof(struct fp8q_model, logit_cap), sizeof(float)},
         {"num_experts_per_tok", offsetof(struct fp8q_model, moe.n_active), sizeof(uint32_t)},
         {"norm_topk_prob", offsetof(struct fp8q_model, moe.normalized), sizeof(bool)},
+        {"routed_scaling_factor", offsetof(struct fp8q_model, moe.scale), sizeof(float)},
+        {"topk_method", offsetof(struct fp8q_model, moe.group_by), sizeof(unsigned)},
+        {"n_group", offsetof(struct fp8q_model, moe.n_groups), sizeof(uint32_t)},
+        {"topk_group", offsetof(struct fp8q_model, moe.n_best_groups), sizeof(uint32_t)},
     };
 
     /* Byte by byte: a difference that changes no result is rare, and harmless to name.  */

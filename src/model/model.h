@@ -11,10 +11,14 @@
 #include "checkpoint/weights.h"
 #include "model/rope.h"
 
+/* Latent attention has neither k nor v; where it compresses its queries, q is their first half.  */
 enum fp8q_linear {
     FP8Q_Q_PROJ,
     FP8Q_K_PROJ,
     FP8Q_V_PROJ,
+    FP8Q_Q_B_PROJ,
+    FP8Q_KV_A_PROJ,
+    FP8Q_KV_B_PROJ,
     FP8Q_O_PROJ,
     FP8Q_GATE_PROJ,
     FP8Q_UP_PROJ,
@@ -22,8 +26,18 @@ enum fp8q_linear {
     FP8Q_N_LINEARS
 };
 
-/* Inputs of linears: q/k/v share one, gate and up too.  A site is named after its first linear.  */
-enum fp8q_site_kind { FP8Q_SITE_QKV, FP8Q_SITE_O, FP8Q_SITE_GATE_UP, FP8Q_SITE_DOWN, FP8Q_N_SITES };
+/* Inputs of linears: q/k/v share one, gate and up too.  A site is named after its first linear.  Only
+ * latent attention has the second to the fourth.  */
+enum fp8q_site_kind {
+    FP8Q_SITE_QKV,
+    FP8Q_SITE_Q_B,
+    FP8Q_SITE_KV_A, /* what q has, under a name that does not depend on what q is called */
+    FP8Q_SITE_KV_B,
+    FP8Q_SITE_O,
+    FP8Q_SITE_GATE_UP,
+    FP8Q_SITE_DOWN,
+    FP8Q_N_SITES
+};
 
 /* What happens to the input of a quantized linear.  E4M3, nearest even, saturating; the scale is
  * amax/448 of the values that share it.  */
@@ -43,15 +57,35 @@ enum fp8q_qk_norm { FP8Q_QK_NORM_NONE, FP8Q_QK_NORM_HEAD, FP8Q_QK_NORM_WHOLE };
 /* Norms around the two halves of a layer: before and behind attention, before and behind the MLP. */
 enum fp8q_norm { FP8Q_NORM_IN, FP8Q_NORM_OUT, FP8Q_NORM_MLP_IN, FP8Q_NORM_MLP_OUT, FP8Q_N_NORMS };
 
+/* Latent attention: keys and values of all heads are products of one short vector, queries perhaps of
+ * another.  A head's query and key are @plain elements that do not turn, then @turning ones that do;
+ * of the key these are the same for all heads.  All zero where attention is the usual one.  */
+struct fp8q_latent {
+    uint32_t kv_rank, q_rank; /* lengths of the vectors; @q_rank 0: queries are not compressed */
+    uint32_t plain, turning;
+    float eps; /* of the norms of the two vectors */
+};
+
 /* A mixture of experts in place of the MLP; all zero where there is none.  */
 struct fp8q_moe {
     uint32_t n_experts, n_active;
-    uint64_t width;        /* intermediate size of an expert */
-    uint64_t shared_width; /* of the expert that every token has; 0: none */
-    bool normalized;       /* the weights of a token's experts add up to 1 */
-    const char *router;    /* names behind "layers.N." */
-    const char *experts;
-    const char *linears[3]; /* gate, up, down of one expert */
+    uint64_t width;          /* intermediate size of an expert */
+    uint64_t shared_width;   /* of the expert that every token has; 0: none */
+    const char *router;      /* names behind "layers.N." */
+    const char *bias;        /* NULL, or what is added to the scores by which experts are chosen */
+    const char *experts;     /* "mlp.experts" */
+    const char *linears[3];  /* gate, up, down of one expert */
+    const char *shared;      /* of the shared one, whose linears are called as those of an MLP */
+    const char *shared_gate; /* NULL, or what says how much of it a token gets */
+
+    bool sigmoid;    /* scores of experts are sigmoids of their logits, else the softmax of all */
+    bool normalized; /* the weights of a token's experts add up to 1 ... */
+    float least_sum; /* ... unless their sum is less than this */
+    float scale;     /* factor of the weights */
+    /* Experts are chosen from the best groups; a group is as good as its best experts, @group_by of
+     * them, together.  0: no groups.  */
+    unsigned group_by;
+    uint32_t n_groups, n_best_groups;
 };
 
 struct fp8q_model {
@@ -61,7 +95,9 @@ struct fp8q_model {
     char head_name[96];              /* tensor that gives the logits */
     const char *norms[FP8Q_N_NORMS]; /* names behind "layers.N."; NULL: none */
 
-    uint32_t n_layers, n_heads, n_kv_heads, head_dim;
+    uint32_t n_layers, n_heads, n_kv_heads;
+    uint32_t head_dim, value_dim; /* of queries and keys; of values, mostly the same */
+    struct fp8q_latent latent;
     uint64_t hidden, intermediate, vocab;
     float norm_eps;
     bool norm_plus_one; /* norms multiply by 1 + weight */
@@ -122,6 +158,8 @@ const char *fp8q_expert_name(const struct fp8q_model *model, uint32_t layer, uin
 /* "model.layers.3." + @rest.  */
 const char *fp8q_layer_name(const struct fp8q_model *model, uint32_t layer, const char *rest,
                             struct fp8q_name *buf);
+/* Whether layer @layer has this linear, apart from those of experts.  */
+bool fp8q_linear_exists(const struct fp8q_model *model, uint32_t layer, enum fp8q_linear linear);
 /* [rows, columns] of a linear's weight, or of its part of a fused one.  */
 void fp8q_linear_shape(const struct fp8q_model *model, enum fp8q_linear linear,
                        uint64_t shape_out[2]);

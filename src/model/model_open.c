@@ -116,6 +116,15 @@ static int check_linear(struct fp8q_model *m, uint32_t layer, enum fp8q_linear l
     return check_tensor(m, name.text, 1, rows, 0, err);
 }
 
+/* One value for each expert; ERNIE has them as a matrix of one row.  */
+static int check_bias(const struct fp8q_model *m, const char *name, struct fp8q_error *err)
+{
+    const struct fp8q_tensor *t = fp8q_ckpt_find(m->ckpt, name);
+    if (t && t->n_elems == m->moe.n_experts)
+        return FP8Q_OK;
+    return check_tensor(m, name, 1, m->moe.n_experts, 0, err);
+}
+
 static int check_experts(struct fp8q_model *m, uint32_t layer, struct fp8q_error *err)
 {
     const struct fp8q_moe *moe = &m->moe;
@@ -123,9 +132,11 @@ static int check_experts(struct fp8q_model *m, uint32_t layer, struct fp8q_error
     FP8Q_TRY(check_tensor(m, fp8q_layer_name(m, layer, moe->router, &name), 2, moe->n_experts,
                           m->hidden, err));
 
-    if (moe->shared_width)
-        FP8Q_TRY(check_tensor(m, fp8q_layer_name(m, layer, "mlp.shared_expert_gate.weight", &name),
-                              2, 1, m->hidden, err));
+    if (moe->shared_gate)
+        FP8Q_TRY(check_tensor(m, fp8q_layer_name(m, layer, moe->shared_gate, &name), 2, 1,
+                              m->hidden, err));
+    if (moe->bias)
+        FP8Q_TRY(check_bias(m, fp8q_layer_name(m, layer, moe->bias, &name), err));
 
     /* All of them are checked, though a run may read few: better now than in layer 30.  */
     for (uint32_t e = 0; e < moe->n_experts; e++)
@@ -147,6 +158,13 @@ static int check_norms(struct fp8q_model *m, uint32_t layer, struct fp8q_error *
         if (m->norms[i])
             FP8Q_TRY(check_tensor(m, fp8q_layer_name(m, layer, m->norms[i], &name), 1, m->hidden, 0,
                                   err));
+    if (m->latent.q_rank)
+        FP8Q_TRY(check_tensor(m, fp8q_layer_name(m, layer, FP8Q_Q_A_NORM, &name), 1,
+                              m->latent.q_rank, 0, err));
+    if (m->latent.kv_rank)
+        FP8Q_TRY(check_tensor(m, fp8q_layer_name(m, layer, FP8Q_KV_A_NORM, &name), 1,
+                              m->latent.kv_rank, 0, err));
+
     /* The norms of q and k are one for all heads, or as wide as all of them.  */
     if (m->qk_norm == FP8Q_QK_NORM_NONE)
         return FP8Q_OK;
@@ -163,11 +181,9 @@ static int check_norms(struct fp8q_model *m, uint32_t layer, struct fp8q_error *
 
 static int check_layer(struct fp8q_model *m, uint32_t layer, struct fp8q_error *err)
 {
-    bool mlp = !m->sparse[layer] || m->moe.shared_width > 0;
-    /* A layer whose MLP is a mixture without a shared expert has no linears of its own there.  */
-    int last = mlp ? FP8Q_DOWN_PROJ : FP8Q_O_PROJ;
-    for (int i = 0; i <= last; i++)
-        FP8Q_TRY(check_linear(m, layer, (enum fp8q_linear)i, err));
+    for (int i = 0; i < FP8Q_N_LINEARS; i++)
+        if (fp8q_linear_exists(m, layer, (enum fp8q_linear)i))
+            FP8Q_TRY(check_linear(m, layer, (enum fp8q_linear)i, err));
 
     if (m->sparse[layer])
         FP8Q_TRY(check_experts(m, layer, err));

@@ -250,11 +250,15 @@ int fp8q_rope_read(struct fp8q_rope *rope_out, const struct fp8q_json *config,
     const struct fp8q_json *p = parameters(config, how);
     uint64_t original;
     memset(r, 0, sizeof(*r)); /* padding too: it is compared */
-    r->attention_scaling = 1.0f;
+    r->attention_scaling = r->score_scaling = 1.0f;
     r->interleaved = how->interleaved;
 
     FP8Q_TRY(read_kind(r, p, how->mrope, err));
     FP8Q_TRY(read_numbers(r, config, p, how, &original, err));
+
+    double mscale_all = fp8q_json_number(fp8q_json_get(p, "mscale_all_dim"), 0);
+    if (r->kind != FP8Q_ROPE_DEFAULT && mscale_all != 0)
+        r->score_scaling = (float)pow(yarn_scale(r->factor, mscale_all), 2);
 
     plain(r->theta, r->kind == FP8Q_ROPE_LINEAR ? r->factor : 1.0, r->dim, r->inv_freq);
     if (r->kind == FP8Q_ROPE_YARN)

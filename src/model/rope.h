@@ -27,6 +27,7 @@ struct fp8q_rope {
     bool sections_alternate; /* frequencies take their row in turns, not in three runs */
     uint32_t sections[3];    /* how many frequencies follow each row of positions; 0: one row */
     float attention_scaling; /* cos and sin are multiplied by it (yarn, longrope) */
+    float score_scaling;     /* factor of the scores for latent attention (`mscale_all_dim`) */
     double theta, factor;
     uint64_t max_positions; /* dynamic and longrope change beyond it */
     float inv_freq[FP8Q_MAX_HEAD_DIM / 2];

@@ -5,6 +5,7 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/pool.h"
@@ -17,8 +18,8 @@ struct token_job {
     const struct fp8q_model *model;
     const struct fp8q_layer *layer;
     const float *in, *weight, *weight_k; /* norm weights */
-    float *out, scale;
-    size_t n_tokens, width;
+    float *out, scale, eps;
+    size_t n_tokens, width, in_stride, out_stride;
     bool (*step)(const struct token_job *job, size_t token); /* false: not finite */
     _Atomic bool not_finite;
 };
@@ -61,8 +62,8 @@ static bool rms_norm(const struct fp8q_gemm *g, const float *x, const float *wei
 
 static bool norm_step(const struct token_job *job, size_t t)
 {
-    return rms_norm(job->fw->gemm, job->in + t * job->width, job->weight, job->model->norm_eps,
-                    job->width, job->out + t * job->width);
+    return rms_norm(job->fw->gemm, job->in + t * job->in_stride, job->weight, job->eps, job->width,
+                    job->out + t * job->out_stride);
 }
 
 int fp8q_step_read(const struct fp8q_forward *fw, const struct fp8q_model *m, const char *name,
@@ -91,22 +92,40 @@ static int read_norm(const struct fp8q_forward *fw, const struct fp8q_model *m, 
     return FP8Q_OK;
 }
 
-int fp8q_step_norm(struct fp8q_forward *fw, const struct fp8q_model *m, const char *name,
-                   size_t n_tokens, const float *in, float *out, struct fp8q_error *err)
+int fp8q_step_norm_part(struct fp8q_forward *fw, const struct fp8q_model *m,
+                        const struct fp8q_norm_job *norm, struct fp8q_error *err)
 {
     float *weight;
-    FP8Q_TRY(read_norm(fw, m, name, m->hidden, &weight, err));
+    FP8Q_TRY(read_norm(fw, m, norm->name, norm->width, &weight, err));
     struct token_job job = {.fw = fw,
                             .model = m,
-                            .in = in,
+                            .in = norm->in,
                             .weight = weight,
-                            .out = out,
-                            .n_tokens = n_tokens,
-                            .width = (size_t)m->hidden,
+                            .out = norm->out,
+                            .eps = norm->eps,
+                            .n_tokens = norm->n_tokens,
+                            .width = norm->width,
+                            .in_stride = norm->in_stride,
+                            .out_stride = norm->out_stride,
                             .step = norm_step};
     int status = over_tokens(&job, err);
     free(weight);
     return status;
+}
+
+int fp8q_step_norm(struct fp8q_forward *fw, const struct fp8q_model *m, const char *name,
+                   size_t n_tokens, const float *in, float *out, struct fp8q_error *err)
+{
+    const size_t hidden = (size_t)m->hidden;
+    const struct fp8q_norm_job norm = {.name = name,
+                                       .in = in,
+                                       .out = out,
+                                       .n_tokens = n_tokens,
+                                       .width = hidden,
+                                       .in_stride = hidden,
+                                       .out_stride = hidden,
+                                       .eps = m->norm_eps};
+    return fp8q_step_norm_part(fw, m, &norm, err);
 }
 
 /* ---- rotation ------------------------------------------------------------------------------ */
@@ -203,6 +222,69 @@ out:
     free(norm_q);
     free(norm_k);
     return status;
+}
+
+/* ---- latent attention ------------------------------------------------------------------------ */
+
+/* Rotates what turns of one head at token @t.  */
+static void turn_latent(const struct token_job *job, size_t t, float *x)
+{
+    const struct fp8q_rope *rope = &job->model->ropes[0];
+    size_t at = t * (rope->dim / 2);
+    rotate(rope, x, job->layer->rotary->cos[0] + at, job->layer->rotary->sin[0] + at);
+}
+
+static bool turn_key_step(const struct token_job *job, size_t t)
+{
+    const struct fp8q_latent *l = &job->model->latent;
+    turn_latent(job, t, job->fw->latent.kv_a + t * (l->kv_rank + l->turning) + l->kv_rank);
+    return true;
+}
+
+/* Every head's key ends with the part that all share.  */
+static bool spread_step(const struct token_job *job, size_t t)
+{
+    const struct fp8q_model *m = job->model;
+    const struct fp8q_latent *l = &m->latent;
+    const struct fp8q_forward *fw = job->fw;
+    size_t plain = l->plain, turning = l->turning, values = m->value_dim;
+    const float *common = fw->latent.kv_a + t * (l->kv_rank + turning) + l->kv_rank;
+
+    for (uint32_t h = 0; h < m->n_heads; h++) {
+        size_t head = t * m->n_heads + h;
+        const float *from = fw->latent.kv + head * (plain + values);
+        float *k = fw->k + head * m->head_dim, *q = fw->q + head * m->head_dim;
+        memcpy(k, from, plain * sizeof(*k));
+        memcpy(k + plain, common, turning * sizeof(*k));
+        memcpy(fw->v + head * values, from + plain, values * sizeof(*k));
+
+        turn_latent(job, t, q + plain);
+        for (size_t i = 0; i < m->head_dim; i++)
+            q[i] *= m->attention_scale;
+    }
+    return true;
+}
+
+static int over_layer(const struct fp8q_layer *l,
+                      bool (*step)(const struct token_job *job, size_t token),
+                      struct fp8q_error *err)
+{
+    struct token_job job = {.fw = l->fw,
+                            .model = l->branch->model,
+                            .layer = l,
+                            .n_tokens = l->group->n_tokens,
+                            .step = step};
+    return over_tokens(&job, err);
+}
+
+int fp8q_step_turn_key(const struct fp8q_layer *l, struct fp8q_error *err)
+{
+    return over_layer(l, turn_key_step, err);
+}
+
+int fp8q_step_spread(const struct fp8q_layer *l, struct fp8q_error *err)
+{
+    return over_layer(l, spread_step, err);
 }
 
 /* ---- activation and sums ------------------------------------------------------------------- */

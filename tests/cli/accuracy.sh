@@ -8,7 +8,7 @@ grep -o '"created": "[^"]*"' eval.json
 run fp8q eval $model out --inputs data/eval/text.inputs.safetensors -o eval.json
 run fp8q eval $model out --inputs data/eval/text.inputs.safetensors --acts none --samples 1
 run fp8q eval $model data/checkpoints/qwen3 --inputs data/eval/text.inputs.safetensors
-run fp8q eval data/checkpoints/deepseek-v3 data/checkpoints/deepseek-v3 --inputs data/eval/text.inputs.safetensors
+run fp8q eval data/checkpoints/gpt-oss data/checkpoints/gpt-oss --inputs data/eval/text.inputs.safetensors
 run fp8q eval $model out
 run fp8q calibrate $model --inputs data/eval/text.inputs.safetensors -o a.calib.safetensors
 run fp8q calibrate $model --inputs data/eval/text.inputs.safetensors -o b.calib.safetensors --samples 1 --no-moments

@@ -20,6 +20,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 SMALL = dict(hidden_size=256, intermediate_size=384, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
              vocab_size=320, head_dim=64, max_position_embeddings=256, bos_token_id=1, eos_token_id=2, pad_token_id=0)
 EXPERTS = SMALL | dict(moe_intermediate_size=128, num_experts=8, num_experts_per_tok=2)
+# Latent attention: heads of 64 + 32 elements, values of another size.
+LATENT = {k: v for k, v in EXPERTS.items() if k not in ("head_dim", "num_experts")} | dict(
+    num_key_value_heads=4, n_routed_experts=8, n_shared_experts=2, kv_lora_rank=128, qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_dim=128,
+    num_experts_per_tok=3)
+V3 = dict(q_lora_rank=128, n_group=4, topk_group=2, first_k_dense_replace=1, routed_scaling_factor=2.5)
+ERNIE = dict(moe_num_experts=8, moe_k=3, moe_intermediate_size=128, moe_num_shared_experts=2)
 LONGROPE = dict(rope_type="longrope", short_factor=[1.0 + 0.05 * i for i in range(32)],
                 long_factor=[1.5 + 0.2 * i for i in range(32)], rope_theta=10000.0,
                 original_max_position_embeddings=64)
@@ -86,6 +92,26 @@ CASES = {
     "ernie4.5-biases": ("ernie4_5", SMALL | dict(use_bias=True, tie_word_embeddings=False)),
     "smollm3": ("smollm3", SMALL | dict(no_rope_layer_interval=2)),
     "smollm3-list": ("smollm3", SMALL | dict(no_rope_layers=[0, 1, 1])),
+    "olmoe": ("olmoe", SMALL | dict(num_experts=8, num_experts_per_tok=3)),
+    "deepseek-v2": ("deepseek_v2", LATENT | dict(q_lora_rank=128, first_k_dense_replace=1)),
+    "deepseek-v2-groups": ("deepseek_v2", LATENT | dict(topk_method="group_limited_greedy", n_group=4, topk_group=2,
+                                                        routed_scaling_factor=4.0, q_lora_rank=None)),
+    "deepseek-v2-yarn": ("deepseek_v2", LATENT | rope(rope_type="yarn", factor=40.0, mscale=0.707, mscale_all_dim=0.707,
+                                                      original_max_position_embeddings=64) | dict(q_lora_rank=None)),
+    "deepseek-v3": ("deepseek_v3", LATENT | V3),
+    "deepseek-v3-yarn": ("deepseek_v3", LATENT | V3 | rope(rope_type="yarn", factor=40.0, mscale=1.0, mscale_all_dim=1.0,
+                                                           original_max_position_embeddings=64)),
+    "deepseek-v3-halves": ("deepseek_v3", LATENT | V3 | dict(rope_interleave=False, attention_bias=True,
+                                                             norm_topk_prob=False)),
+    "moonlight": ("deepseek_v3", LATENT | V3 | dict(q_lora_rank=None, n_group=1, topk_group=1, rms_norm_eps=1e-5)),
+    "glm4-moe": ("glm4_moe", EXPERTS | dict(n_routed_experts=8, first_k_dense_replace=1, routed_scaling_factor=1.5,
+                                            attention_bias=True)),
+    "glm4-moe-norms": ("glm4_moe", EXPERTS | dict(n_routed_experts=8, use_qk_norm=True, n_shared_experts=2)),
+    "dots1": ("dots1", EXPERTS | dict(n_routed_experts=8, n_shared_experts=2, first_k_dense_replace=1,
+                                      norm_topk_prob=True, sliding_window=24, max_window_layers=2)),
+    "ernie4.5-moe": ("ernie4_5_moe", SMALL | ERNIE),
+    "ernie4.5-moe-range": ("ernie4_5_moe", SMALL | ERNIE | dict(moe_layer_start_index=0, moe_layer_end_index=1,
+                                                                moe_num_shared_experts=0, moe_norm_min=0.5)),
     "glm": ("glm", SMALL),
     "glm4": ("glm4", SMALL),
 }
@@ -103,6 +129,9 @@ def shaken(model, seed):
                 p.copy_(0.3 * noise)
             else:
                 p.copy_(0.06 * noise)
+        for name, b in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                b.copy_(0.1 * torch.randn(b.shape, generator=generator))
     return model
 
 
