@@ -22,6 +22,14 @@ struct fp8q_gemm {
      * from the values in c.  */
     void (*micro)(size_t n_k, const float *a, const float *b, float *c, size_t ldc, bool add);
 
+    /* Of packed FP8 values, for a whole tile:
+     *     c[i][j] += t[i][j] * (a_scale[i] * b_scale[j])
+     * t: the chain of fused multiply-adds over k, from 0; the two products and the sum are rounded
+     * one by one.  */
+    void (*micro_fp8)(size_t n_k, const void *a, const void *b, const float *a_scale,
+                      const float *b_scale, float *c, size_t ldc);
+    bool pairs; /* FP8 values are packed as BF16, two of k in a word, the first in the upper half */
+
     float (*max)(const float *x, size_t n); /* -Inf for n = 0; NaN elements are ignored */
     double (*dot)(const float *x, const float *y, size_t n); /* F64 lanes of F32 products */
     /* dst[i] = exp(src[i] - shift), returns the sum.  dst may be src.  */
@@ -62,5 +70,33 @@ void fp8q_pack_b(const struct fp8q_gemm *g, struct fp8q_strided b, size_t n_rows
 /* c[i*ldc + j] = sum over k of a[i][k] * b[j][k], on the calling thread.  */
 void fp8q_gemm_packed(const struct fp8q_gemm *g, size_t n_rows, size_t n_cols, size_t n_k,
                       const float *a_packed, const float *b_packed, float *c, size_t ldc);
+
+/* ---- FP8 values -------------------------------------------------------------------------------- */
+
+/* A product of E4M3 values.  Scales are those of segments of @step elements of k, the last of which may
+ * be shorter; @step is even.  */
+struct fp8q_fp8_shape {
+    size_t n_rows, n_cols; /* of C */
+    size_t n_k, step;
+};
+size_t fp8q_n_segments(const struct fp8q_fp8_shape *shape);
+
+/* One side: values as fp8q_pack_fp8() packs them, scales [segment][row].  */
+struct fp8q_fp8_operand {
+    const void *packed;
+    const float *scales;
+};
+
+/* @codes: rows of @n_k E4M3 values, packed in groups of @group (mr or nr) rows; takes no more room than
+ * the same rows as F32.  */
+void fp8q_pack_fp8(const struct fp8q_gemm *g, size_t group, const uint8_t *codes, size_t n_rows,
+                   size_t n_k, void *packed_out);
+
+/* c[i*ldc + j] = sum over segments of (sum over k of a[i][k] b[j][k]) * (a_scale * b_scale), segment by
+ * segment as micro_fp8 says.  This is what tensor cores compute of block-scaled FP8, but for the
+ * width of their sums.  */
+void fp8q_gemm_fp8(const struct fp8q_gemm *g, const struct fp8q_fp8_shape *shape,
+                   const struct fp8q_fp8_operand *a, const struct fp8q_fp8_operand *b, float *c,
+                   size_t ldc);
 
 #endif

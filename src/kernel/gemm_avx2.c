@@ -38,5 +38,12 @@ static void micro(size_t n_k, const float *a, const float *b, float *c, size_t l
     ROWS(STORE)
 }
 
-const struct fp8q_gemm fp8q_gemm_avx2 = {
-    .name = "avx2", .usable = usable, .mr = MR, .nr = NR, .micro = micro, ROWMATH};
+MICRO_FP8
+
+const struct fp8q_gemm fp8q_gemm_avx2 = {.name = "avx2",
+                                         .usable = usable,
+                                         .mr = MR,
+                                         .nr = NR,
+                                         .micro = micro,
+                                         .micro_fp8 = micro_fp8,
+                                         ROWMATH};

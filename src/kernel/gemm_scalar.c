@@ -48,5 +48,12 @@ static void micro(size_t n_k, const float *a, const float *b, float *c, size_t l
         memcpy(c + (size_t)i * ldc, acc[i], sizeof(acc[i]));
 }
 
-const struct fp8q_gemm fp8q_gemm_scalar = {
-    .name = "scalar", .usable = always, .mr = MR, .nr = NR, .micro = micro, ROWMATH};
+MICRO_FP8
+
+const struct fp8q_gemm fp8q_gemm_scalar = {.name = "scalar",
+                                           .usable = always,
+                                           .mr = MR,
+                                           .nr = NR,
+                                           .micro = micro,
+                                           .micro_fp8 = micro_fp8,
+                                           ROWMATH};

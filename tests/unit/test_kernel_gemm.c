@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "fp8q.h"
 #include "kernel/gemm.h"
 
 static float random_float(uint64_t *state)
@@ -176,10 +177,87 @@ static void an_unknown_name_gives_the_scalar_variant(void **state)
     assert_string_equal(fp8q_gemm_select("scalar")->name, "scalar");
 }
 
+/* What numerics.md says of FP8 products, element by element.  */
+static float fp8_element(const struct fp8q_fp8_shape *s, const uint8_t *a, const uint8_t *b,
+                         const float *a_scales, const float *b_scales)
+{
+    float c = 0;
+    for (size_t first = 0; first < s->n_k; first += s->step) {
+        float t = 0;
+        for (size_t k = first; k < s->n_k && k < first + s->step; k++)
+            t = fmaf(fp8q_e4m3_value[a[k]], fp8q_e4m3_value[b[k]], t);
+        float scale = a_scales[first / s->step * s->n_rows] * b_scales[first / s->step * s->n_cols];
+        t = t * scale;
+        c = c + t;
+    }
+    return c;
+}
+
+static uint8_t *random_codes(uint64_t *state, size_t n)
+{
+    uint8_t *codes = malloc(n);
+    assert_non_null(codes);
+    for (size_t i = 0; i < n; i++) {
+        codes[i] = (uint8_t)random_u64(state);
+        if ((codes[i] & 0x7F) == 0x7F)
+            codes[i] = 0x80;
+    }
+    return codes;
+}
+
+static void fp8_product(const struct fp8q_gemm *g, const struct fp8q_fp8_shape *s, const uint8_t *a,
+                        const uint8_t *b, const float *const scales[2], float *c)
+{
+    size_t size_a = fp8q_packed_a(g, s->n_rows, s->n_k) * 4;
+    size_t size_b = fp8q_packed_b(g, s->n_cols, s->n_k) * 4;
+    void *pa = guard_alloc(size_a, GUARD_AFTER), *pb = guard_alloc(size_b, GUARD_AFTER);
+    const struct fp8q_fp8_operand x = {pa, scales[0]}, y = {pb, scales[1]};
+
+    fp8q_pack_fp8(g, g->mr, a, s->n_rows, s->n_k, pa);
+    fp8q_pack_fp8(g, g->nr, b, s->n_cols, s->n_k, pb);
+    fp8q_gemm_fp8(g, s, &x, &y, c, s->n_cols);
+    guard_free(pa, size_a, GUARD_AFTER);
+    guard_free(pb, size_b, GUARD_AFTER);
+}
+
+static void fp8_products_are_as_defined_in_every_variant(void **state)
+{
+    (void)state;
+    uint64_t seed = test_seed();
+    for (int round = 0; round < 40; round++) {
+        struct fp8q_fp8_shape s = {1 + random_u64(&seed) % 40, 1 + random_u64(&seed) % 70,
+                                   1 + random_u64(&seed) % 400, round % 2 ? 32 : 128};
+        size_t segments = fp8q_n_segments(&s);
+        uint8_t *a = random_codes(&seed, s.n_rows * s.n_k);
+        uint8_t *b = random_codes(&seed, s.n_cols * s.n_k);
+        float *a_scales = random_floats(&seed, segments * s.n_rows);
+        float *b_scales = random_floats(&seed, segments * s.n_cols);
+        float *c = malloc(s.n_rows * s.n_cols * sizeof(*c));
+        assert_non_null(c);
+
+        for (size_t v = 0; fp8q_gemms[v]; v++) {
+            if (!fp8q_gemms[v]->usable())
+                continue;
+            fp8_product(fp8q_gemms[v], &s, a, b, (const float *const[]){a_scales, b_scales}, c);
+            for (size_t i = 0; i < s.n_rows * s.n_cols; i++) {
+                size_t row = i / s.n_cols, col = i % s.n_cols;
+                float expected = fp8_element(&s, a + row * s.n_k, b + col * s.n_k, a_scales + row,
+                                             b_scales + col);
+                if (memcmp(&c[i], &expected, 4) != 0)
+                    fail_msg("%s%s %zux%zux%zu element %zu: %a, expected %a", fp8q_gemms[v]->name,
+                             fp8q_gemms[v]->pairs ? " by pairs" : "", s.n_rows, s.n_cols, s.n_k, i,
+                             (double)c[i], (double)expected);
+            }
+        }
+        free(a), free(b), free(a_scales), free(b_scales), free(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_fused_chains_in_every_variant),
+        cmocka_unit_test(fp8_products_are_as_defined_in_every_variant),
         cmocka_unit_test(the_scalar_fused_operation_is_exact),
         cmocka_unit_test(row_functions_agree_and_are_right),
         cmocka_unit_test(exp_is_good_to_an_ulp_or_two),
