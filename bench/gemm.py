@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fp8q's matrix products beside numpy's BLAS, on the same shapes and threads, taking turns.
+"""fp8q's matrix products, of F32 and of FP8 values, beside numpy's BLAS in F32, on the same shapes and threads, taking turns.
 
     cmake --build build/release --target bench_gemm
     python bench/gemm.py build/release/bench_gemm [THREADS]
@@ -27,13 +27,15 @@ def blas(m, n, k):
     return 2e-9 * m * n * k / best
 
 
-ours, theirs = {}, {}
+ours, fp8, theirs = {}, {}, {}
 for _ in range(3):
     for line in subprocess.run([sys.argv[1], threads], capture_output=True, text=True, check=True).stdout.splitlines():
-        *shape, speed = line.split()
+        *shape, speed, of_fp8 = line.split()
         shape = tuple(map(int, shape))
         ours[shape] = max(ours.get(shape, 0), float(speed))
+        fp8[shape] = max(fp8.get(shape, 0), float(of_fp8))
         theirs[shape] = max(theirs.get(shape, 0), blas(*shape))
 for shape in ours:
-    print(f"{'x'.join(map(str, shape)):>16s}  {ours[shape]:7.1f}  {theirs[shape]:7.1f} GFLOPS  {ours[shape] / theirs[shape]:.2f}")
+    print(f"{'x'.join(map(str, shape)):>16s}  {ours[shape]:7.1f}  {fp8[shape]:7.1f}  {theirs[shape]:7.1f} GFLOPS"
+          f"  F32 {ours[shape] / theirs[shape]:.2f}  FP8 {fp8[shape] / theirs[shape]:.2f}")
 sys.exit(any(ours[s] < 0.6 * theirs[s] for s in ours))

@@ -291,6 +291,22 @@ int fp8q_weights_decode(const struct fp8q_weights *w, const struct fp8q_kernel *
     return FP8Q_OK;
 }
 
+int fp8q_weights_read_codes(const struct fp8q_weights *w, uint64_t row, uint64_t n_rows,
+                            uint8_t *codes_out, struct fp8q_error *err)
+{
+    uint64_t n = n_rows * w->n_cols;
+    FP8Q_TRY(fp8q_ckpt_read(w->ckpt, w->tensor, row * w->n_cols, codes_out, (size_t)n, err));
+
+    for (uint64_t r = 0; w->has_zero_scale && r < n_rows; r++)
+        for (uint64_t col = 0, run; col < w->n_cols; col += run) {
+            run = fp8q_weights_run(w, col);
+            if (fp8q_weights_scale(w, row + r, col) == 0)
+                FP8Q_TRY(check_zero_scale(w, codes_out + r * w->n_cols + col, (size_t)run, row + r,
+                                          col, err));
+        }
+    return FP8Q_OK;
+}
+
 int fp8q_weights_read(const struct fp8q_weights *w, const struct fp8q_kernel *kernel, uint64_t row,
                       uint64_t n_rows, void *raw, float *out, struct fp8q_error *err)
 {

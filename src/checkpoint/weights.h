@@ -53,6 +53,11 @@ int fp8q_weights_decode(const struct fp8q_weights *weights, const struct fp8q_ke
                         const struct fp8q_tile *tile, const uint8_t *codes, enum fp8q_float to,
                         void *out, struct fp8q_error *err);
 
+/* The FP8 values of @n_rows rows from @row on, as stored.  A scale of zero over other values is an
+ * error, as in fp8q_weights_decode().  */
+int fp8q_weights_read_codes(const struct fp8q_weights *weights, uint64_t row, uint64_t n_rows,
+                            uint8_t *codes_out, struct fp8q_error *err);
+
 /* Reads rows @row .. @row + @n_rows - 1 as F32 (value * scale, rounded once), packed row-major.
  * @raw has room for @n_rows * n_cols * 4 bytes.  Values may be NaN or Inf where the file says so.
  */

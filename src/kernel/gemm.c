@@ -160,8 +160,7 @@ size_t fp8q_n_segments(const struct fp8q_fp8_shape *shape)
     return (shape->n_k + shape->step - 1) / shape->step;
 }
 
-/* Four-byte words of one row: one for each element, or for two.  */
-static size_t words(const struct fp8q_gemm *g, size_t n_k)
+size_t fp8q_fp8_words(const struct fp8q_gemm *g, size_t n_k)
 {
     return g->pairs ? (n_k + 1) / 2 : n_k;
 }
@@ -182,7 +181,7 @@ static uint32_t pair(const uint8_t *codes, size_t k, size_t n_k)
 void fp8q_pack_fp8(const struct fp8q_gemm *g, size_t group, const uint8_t *codes, size_t n_rows,
                    size_t n_k, void *packed_out)
 {
-    size_t n_words = words(g, n_k);
+    size_t n_words = fp8q_fp8_words(g, n_k);
     uint32_t *out = packed_out;
 
     for (size_t row = 0; row < n_rows; row += group, out += group * n_words) {
@@ -243,9 +242,9 @@ gemm_fp8(const struct fp8q_gemm *g, const struct fp8q_fp8_shape *shape,
         memset(c + i * ldc, 0, shape->n_cols * sizeof(*c));
 
     /* Segment by segment, so that what the columns of one take stays in the first level cache.  */
-    size_t row_words = words(g, shape->n_k);
+    size_t row_words = fp8q_fp8_words(g, shape->n_k);
     for (size_t k = 0, s = 0; k < shape->n_k; k += shape->step, s++) {
-        size_t first = words(g, k);
+        size_t first = fp8q_fp8_words(g, k);
         struct segment segment = {
             .n_k = fp8q_min_size(shape->n_k - k, shape->step),
             .a = (const uint32_t *)a->packed + first * g->mr,

@@ -87,6 +87,8 @@ struct fp8q_fp8_operand {
     const float *scales;
 };
 
+/* Four-byte words that a row takes, packed.  */
+size_t fp8q_fp8_words(const struct fp8q_gemm *g, size_t n_k);
 /* @codes: rows of @n_k E4M3 values, packed in groups of @group (mr or nr) rows; takes no more room than
  * the same rows as F32.  */
 void fp8q_pack_fp8(const struct fp8q_gemm *g, size_t group, const uint8_t *codes, size_t n_rows,

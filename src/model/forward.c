@@ -98,7 +98,7 @@ int fp8q_forward_open(struct fp8q_forward *fw_out, const struct fp8q_model *m, u
         {&fw->latent.kv, (uint64_t)max_tokens * w.kv},
         {&fw->gate, (uint64_t)max_tokens * mlp_width(m)},
         {&fw->up, (uint64_t)max_tokens * mlp_width(m)},
-        {&fw->packed, (uint64_t)rows * fw->wide},
+        {&fw->packed, fp8q_packed_floats(fw->gemm, rows, fw->wide)},
         {&fw->routed, m->moe.n_experts ? 3 * (uint64_t)max_tokens * hidden : 0},
         {&fw->workers, (uint64_t)fw->n_threads * fw->worker_floats},
     };

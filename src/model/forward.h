@@ -133,15 +133,11 @@ int fp8q_forward_norm(struct fp8q_forward *fw, const struct fp8q_branch *branch,
 struct fp8q_act_format {
     enum fp8q_acts acts; /* never SERVED */
     float scale;         /* with FP8Q_ACTS_STATIC */
+    size_t step; /* columns of a segment of a product of FP8 values; 0: the product is of F32 */
 };
 /* That of the linear of @slot in this branch; and of the output head.  */
 struct fp8q_act_format fp8q_branch_acts(const struct fp8q_branch *branch, size_t slot);
 struct fp8q_act_format fp8q_branch_head_acts(const struct fp8q_branch *branch);
-/* Quantizes one token's activations in place; @codes has room for @n bytes.  False if one is NaN or
- * Inf.  */
-bool fp8q_quantize_acts(const struct fp8q_kernel *kernel, struct fp8q_act_format format, float *x,
-                        size_t n, uint8_t *codes);
-
 /* One matrix product of the layer: out[t][j] = sum x[t][k] w[first_row + j][k] + bias[j].  */
 struct fp8q_product {
     struct fp8q_weights weights;
@@ -154,16 +150,20 @@ struct fp8q_product {
     enum fp8q_scale_fmt round_fmt;
     struct fp8q_clipping *clipping; /* NULL, or where its static inputs are counted */
 };
+/* Settles how it is computed, once its weight, format and rounding are there.  fp8q_products_run() does.  */
+void fp8q_product_prepare(struct fp8q_product *product);
+
 /* All products of one input of @n_tokens rows, each activation format packed once.  */
 int fp8q_products_run(struct fp8q_forward *fw, const float *x, size_t n_tokens,
                       struct fp8q_product *products, size_t n_products, struct fp8q_error *err);
 
 /* The two halves of it, for inputs that stay packed while many parts of a weight pass.  */
 struct fp8q_packed {
-    float *packed; /* fp8q_packed_a(n_tokens, width) floats, borrowed */
+    float *packed; /* fp8q_packed_floats(n_tokens, width) of them, borrowed */
     size_t n_tokens;
     struct fp8q_act_format format;
 };
+size_t fp8q_packed_floats(const struct fp8q_gemm *gemm, size_t n_tokens, size_t width);
 /* Fills @to's floats from @x, rows of @width.  Adds to @clipping, if it is given and the format is static.  */
 int fp8q_products_pack(struct fp8q_forward *fw, const float *x, size_t width,
                        const struct fp8q_packed *to, struct fp8q_clipping *clipping,

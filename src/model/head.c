@@ -150,10 +150,18 @@ static int finish(const struct pass *p, struct fp8q_token_score *const *scores, 
     return FP8Q_OK;
 }
 
-/* The inputs of the head in branch @b.  */
-static struct fp8q_packed packed_of(const struct pass *p, unsigned b)
+/* The product of the head in branch @b with a tile of the vocabulary.  */
+static struct fp8q_product head_product(const struct pass *p, const struct fp8q_weights *weights,
+                                        unsigned b)
 {
-    return (struct fp8q_packed){p->packed[b], p->n_tokens, fp8q_branch_head_acts(&p->branches[b])};
+    struct fp8q_product product = {.weights = weights[b],
+                                   .first_row = p->first,
+                                   .n_rows = p->n,
+                                   .out = p->logits[b],
+                                   .stride = TILE,
+                                   .format = fp8q_branch_head_acts(&p->branches[b])};
+    fp8q_product_prepare(&product);
+    return product;
 }
 
 /* One tile of the vocabulary: the logits of each branch.  */
@@ -161,13 +169,8 @@ static int tile_logits(const struct pass *p, const struct fp8q_weights *weights,
                        struct fp8q_error *err)
 {
     for (unsigned b = 0; b < p->n_branches; b++) {
-        struct fp8q_packed packed = packed_of(p, b);
-        struct fp8q_product product = {.weights = weights[b],
-                                       .first_row = p->first,
-                                       .n_rows = p->n,
-                                       .out = p->logits[b],
-                                       .stride = TILE,
-                                       .format = packed.format};
+        struct fp8q_product product = head_product(p, weights, b);
+        struct fp8q_packed packed = {p->packed[b], p->n_tokens, product.format};
         FP8Q_TRY(fp8q_products_packed(p->fw, &packed, &product, 1, err));
     }
     return FP8Q_OK;
@@ -180,7 +183,7 @@ static int run_pass(struct pass *p, const struct fp8q_weights *weights, float *c
     const struct fp8q_branch *branches = p->branches;
     size_t hidden = (size_t)branches[0].model->hidden;
     for (unsigned b = 0; b < p->n_branches; b++) {
-        struct fp8q_packed packed = packed_of(p, b);
+        struct fp8q_packed packed = {p->packed[b], p->n_tokens, head_product(p, weights, b).format};
         FP8Q_TRY(fp8q_products_pack(fw, h[b] + at * hidden, hidden, &packed, NULL, err));
         for (size_t t = 0; t < p->n_tokens; t++)
             p->running[b][t] = (struct running){.max = -INFINITY, .second = -INFINITY};
@@ -209,7 +212,7 @@ static bool allocate(struct pass *p, struct fp8q_weights **weights_out, size_t n
         return false;
 
     for (unsigned b = 0; b < n; b++) {
-        p->packed[b] = fp8q_array(fp8q_packed_a(p->fw->gemm, n_tokens, hidden), sizeof(float));
+        p->packed[b] = fp8q_array(fp8q_packed_floats(p->fw->gemm, n_tokens, hidden), sizeof(float));
         p->logits[b] = fp8q_array(n_tokens * TILE, sizeof(float));
         p->running[b] = fp8q_array(n_tokens, sizeof(**p->running));
         ok = ok && p->packed[b] && p->logits[b] && p->running[b];

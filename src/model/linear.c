@@ -2,6 +2,9 @@
  *
  * linear.c - products of activations with weights that stay on disk: a task reads 128 rows, rounds
  * them if the branch says so, packs them and multiplies them with all tokens.
+ *
+ * Where both sides are FP8, their values are multiplied and the scales follow, segment by segment, as an
+ * engine does it; every other product is one of F32.
  */
 #include <math.h>
 #include <pthread.h>
@@ -48,38 +51,102 @@ struct fp8q_act_format fp8q_branch_head_acts(const struct fp8q_branch *b)
     return resolve(b, false, like->head_served, like->head_static_scale);
 }
 
-bool fp8q_quantize_acts(const struct fp8q_kernel *kernel, struct fp8q_act_format format, float *x,
-                        size_t n, uint8_t *codes)
-{
-    static const struct {
-        size_t step; /* 0: all */
-        enum fp8q_scale_fmt fmt;
-    } ways[] = {[FP8Q_ACTS_BLOCK] = {FP8Q_BLOCK, FP8Q_SCALE_F32},
-                [FP8Q_ACTS_BLOCK_POW2] = {FP8Q_BLOCK, FP8Q_SCALE_UE8M0},
-                [FP8Q_ACTS_TOKEN] = {0, FP8Q_SCALE_F32},
-                [FP8Q_ACTS_GROUP] = {FP8Q_GROUP, FP8Q_SCALE_UE8M0},
-                [FP8Q_ACTS_STATIC] = {0, FP8Q_SCALE_F32}};
-    size_t step = ways[format.acts].step ? ways[format.acts].step : n;
+/* How many values of a token share a scale (0: all), and what scales may be.  */
+static const struct {
+    size_t run;
+    enum fp8q_scale_fmt fmt;
+} ways[] = {[FP8Q_ACTS_BLOCK] = {FP8Q_BLOCK, FP8Q_SCALE_F32},
+            [FP8Q_ACTS_BLOCK_POW2] = {FP8Q_BLOCK, FP8Q_SCALE_UE8M0},
+            [FP8Q_ACTS_TOKEN] = {0, FP8Q_SCALE_F32},
+            [FP8Q_ACTS_GROUP] = {FP8Q_GROUP, FP8Q_SCALE_UE8M0},
+            [FP8Q_ACTS_STATIC] = {0, FP8Q_SCALE_F32}};
 
-    for (size_t i = 0; i < n; i += step) {
-        size_t m = fp8q_min_size(n - i, step);
-        float amax, scale = format.scale;
-        if (!fp8q_amax_value(FP8Q_FLOAT_F32, kernel->amax_bits[FP8Q_FLOAT_F32](x + i, m), &amax))
+/* Values with one scale; false if one is NaN or infinite.  */
+static bool encode_run(const struct fp8q_kernel *kernel, struct fp8q_act_format format,
+                       const float *x, size_t n, uint8_t *codes, float *scale_out)
+{
+    float amax;
+    if (!fp8q_amax_value(FP8Q_FLOAT_F32, kernel->amax_bits[FP8Q_FLOAT_F32](x, n), &amax))
+        return false;
+
+    bool is_static = format.acts == FP8Q_ACTS_STATIC;
+    *scale_out = is_static ? format.scale : fp8q_scale(amax, ways[format.acts].fmt);
+    kernel->encode[FP8Q_FLOAT_F32](codes, x, n, *scale_out);
+    return true;
+}
+
+/* One token, in place.  */
+static bool quantize_acts(const struct fp8q_kernel *kernel, struct fp8q_act_format format, float *x,
+                          size_t n, uint8_t *codes)
+{
+    size_t run = ways[format.acts].run ? ways[format.acts].run : n;
+    float scale;
+
+    for (size_t i = 0, m; i < n; i += m) {
+        m = fp8q_min_size(n - i, run);
+        if (!encode_run(kernel, format, x + i, m, codes, &scale))
             return false;
-        if (format.acts != FP8Q_ACTS_STATIC)
-            scale = fp8q_scale(amax, ways[format.acts].fmt);
-        kernel->encode[FP8Q_FLOAT_F32](codes, x + i, m, scale);
         kernel->decode[FP8Q_FLOAT_F32](x + i, codes, m, scale);
     }
     return true;
 }
 
+/* One token to FP8 values and the scale of each segment, @stride apart.  */
+static bool encode_acts(const struct fp8q_kernel *kernel, struct fp8q_act_format format,
+                        const float *x, size_t n, uint8_t *codes, float *scales, size_t stride)
+{
+    size_t run = ways[format.acts].run ? ways[format.acts].run : n;
+    float scale;
+
+    for (size_t i = 0, m; i < n; i += m) {
+        m = fp8q_min_size(n - i, run);
+        if (!encode_run(kernel, format, x + i, m, codes + i, &scale))
+            return false;
+        for (size_t k = i; k < i + m; k += format.step)
+            scales[k / format.step * stride] = scale;
+    }
+    return true;
+}
+
+/* Columns that a product of FP8 values takes at a time: each segment has one scale on either side.  0
+ * if there are none, or one side is not E4M3.  */
+static size_t segment_step(const struct fp8q_product *p)
+{
+    const struct fp8q_weights *w = &p->weights;
+    size_t step = p->format.acts == FP8Q_ACTS_GROUP ? FP8Q_GROUP : FP8Q_BLOCK;
+
+    /* A narrower weight leaves a worker no room for the scales.  */
+    if (p->format.acts == FP8Q_ACTS_NONE || w->n_cols < FP8Q_GROUP)
+        return 0;
+    if (p->round)
+        return step;
+    if (w->scaling == FP8Q_SCALING_NONE || w->tensor->dtype != FP8Q_F8_E4M3)
+        return 0;
+    return w->layout.block_cols >= w->n_cols || w->layout.block_cols % step == 0 ? step : 0;
+}
+
+void fp8q_product_prepare(struct fp8q_product *product)
+{
+    product->format.step = segment_step(product);
+}
+
 /* ---- packing the tokens -------------------------------------------------------------------- */
+
+size_t fp8q_packed_floats(const struct fp8q_gemm *gemm, size_t n_tokens, size_t width)
+{
+    return fp8q_packed_a(gemm, n_tokens, width) + n_tokens * (width / FP8Q_GROUP + 1);
+}
+
+/* Scales of FP8 values stand behind them, [segment][token].  */
+static float *packed_scales(const struct fp8q_gemm *gemm, const struct fp8q_packed *p, size_t width)
+{
+    return p->packed + fp8q_packed_a(gemm, p->n_tokens, width);
+}
 
 struct pack_job {
     struct fp8q_forward *fw;
     const float *x;
-    float *packed;
+    float *packed, *scales;
     size_t n_tokens, width, step;
     struct fp8q_act_format format;
     struct fp8q_clipping *clipping; /* NULL, or to be added to under the lock */
@@ -105,16 +172,35 @@ static void count_clipped(struct pack_job *job, const float *x, size_t n)
     pthread_mutex_unlock(&job->lock);
 }
 
-static int pack_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
+static int not_finite(size_t token, struct fp8q_error *err)
 {
-    struct pack_job *job = ctx;
-    struct fp8q_forward *fw = job->fw;
-    size_t first = (size_t)task * job->step, width = job->width;
-    size_t n = fp8q_min_size(job->n_tokens - first, job->step);
-    const float *x = job->x + first * width;
+    return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite",
+                     "an activation of token %zu of the group is NaN or infinite", token);
+}
 
-    if (job->clipping && job->format.acts == FP8Q_ACTS_STATIC)
-        count_clipped(job, x, n * width);
+static int pack_codes(const struct pack_job *job, unsigned worker, size_t first, size_t n,
+                      struct fp8q_error *err)
+{
+    struct fp8q_forward *fw = job->fw;
+    size_t width = job->width;
+    uint8_t *codes = (uint8_t *)(fw->workers + worker * fw->worker_floats);
+
+    for (size_t i = 0; i < n; i++)
+        if (!encode_acts(fw->kernel, job->format, job->x + (first + i) * width, width,
+                         codes + i * width, job->scales + first + i, job->n_tokens))
+            return not_finite(first + i, err);
+
+    fp8q_pack_fp8(fw->gemm, fw->gemm->mr, codes, n, width,
+                  job->packed + first * fp8q_fp8_words(fw->gemm, width));
+    return FP8Q_OK;
+}
+
+static int pack_floats(const struct pack_job *job, unsigned worker, size_t first, size_t n,
+                       struct fp8q_error *err)
+{
+    struct fp8q_forward *fw = job->fw;
+    size_t width = job->width;
+    const float *x = job->x + first * width;
 
     /* The input itself stays: another format may be made of it.  */
     if (job->format.acts != FP8Q_ACTS_NONE) {
@@ -122,15 +208,24 @@ static int pack_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_erro
         uint8_t *codes = (uint8_t *)(rows + n * width);
         memcpy(rows, x, n * width * sizeof(*rows));
         for (size_t i = 0; i < n; i++)
-            if (!fp8q_quantize_acts(fw->kernel, job->format, rows + i * width, width, codes))
-                return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite",
-                                 "an activation of token %zu of the group is NaN or infinite",
-                                 first + i);
+            if (!quantize_acts(fw->kernel, job->format, rows + i * width, width, codes))
+                return not_finite(first + i, err);
         x = rows;
     }
     fp8q_pack_a(fw->gemm, (struct fp8q_strided){x, width, 1}, n, width,
                 job->packed + first * width);
     return FP8Q_OK;
+}
+
+static int pack_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
+{
+    struct pack_job *job = ctx;
+    size_t first = (size_t)task * job->step, n = fp8q_min_size(job->n_tokens - first, job->step);
+
+    if (job->clipping && job->format.acts == FP8Q_ACTS_STATIC)
+        count_clipped(job, job->x + first * job->width, n * job->width);
+    return job->format.step ? pack_codes(job, worker, first, n, err)
+                            : pack_floats(job, worker, first, n, err);
 }
 
 int fp8q_products_pack(struct fp8q_forward *fw, const float *x, size_t width,
@@ -140,6 +235,7 @@ int fp8q_products_pack(struct fp8q_forward *fw, const float *x, size_t width,
     struct pack_job job = {.fw = fw,
                            .x = x,
                            .packed = to->packed,
+                           .scales = packed_scales(fw->gemm, to, width),
                            .n_tokens = to->n_tokens,
                            .width = width,
                            .step = (size_t)fw->gemm->mr * 4,
@@ -161,7 +257,8 @@ struct product_job {
 
 static bool same_format(struct fp8q_act_format a, struct fp8q_act_format b)
 {
-    return a.acts == b.acts && (a.acts != FP8Q_ACTS_STATIC || a.scale == b.scale);
+    return a.acts == b.acts && a.step == b.step &&
+           (a.acts != FP8Q_ACTS_STATIC || a.scale == b.scale);
 }
 
 /* Stripes are those of the weight on disk, whose blocks of 128 rows are rounded together: a part
@@ -176,63 +273,142 @@ static uint64_t n_stripes(const struct fp8q_product *p)
     return fp8q_ceil_div(p->first_row + p->n_rows, STRIPE) - first_stripe(p);
 }
 
-/* @w [n_rows][n_cols]: to the nearest FP8 values with one scale a block, and back.  @work: room for
- * the values, their scales and amax.  */
-static int round_stripe(const struct fp8q_kernel *kernel, float *w, size_t n_rows, size_t n_cols,
-                        enum fp8q_scale_fmt fmt, float *work, struct fp8q_error *err)
+/* FP8 values of some rows, with one scale a block of 128 columns.  */
+struct rounded {
+    float *scales;
+    uint8_t *codes;
+};
+
+/* @w [n_rows][n_cols] to the nearest FP8 values with one scale a block.  @work: room for them, their
+ * scales and amax.  */
+static int round_stripe(const struct fp8q_product *p, const struct fp8q_kernel *kernel,
+                        const float *w, size_t n_rows, float *work, struct rounded *out,
+                        struct fp8q_error *err)
 {
+    size_t n_cols = (size_t)p->weights.n_cols;
     size_t n_blocks = (size_t)fp8q_ceil_div(n_cols, FP8Q_BLOCK);
-    float *scales = work;
     uint32_t *amax = (uint32_t *)(void *)(work + n_blocks);
-    uint8_t *codes = (uint8_t *)(amax + n_blocks);
     const struct fp8q_stripe stripe = {
         .src = w, .from = FP8Q_FLOAT_F32, .n_rows = (uint32_t)n_rows, .n_cols = n_cols};
-    fp8q_stripe_amax(kernel, &stripe, amax);
-    if (!fp8q_block_scales(FP8Q_FLOAT_F32, amax, n_blocks, fmt, scales))
-        return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite", "a weight is NaN or infinite");
-    fp8q_stripe_encode(kernel, &stripe, scales, codes);
 
-    for (size_t r = 0; r < n_rows; r++)
-        for (size_t c = 0; c < n_cols; c += FP8Q_BLOCK)
-            kernel->decode[FP8Q_FLOAT_F32](w + r * n_cols + c, codes + r * n_cols + c,
-                                           fp8q_min_size(n_cols - c, FP8Q_BLOCK),
-                                           scales[c / FP8Q_BLOCK]);
+    *out = (struct rounded){work, (uint8_t *)(amax + n_blocks)};
+    fp8q_stripe_amax(kernel, &stripe, amax);
+    if (!fp8q_block_scales(FP8Q_FLOAT_F32, amax, n_blocks, p->round_fmt, out->scales))
+        return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite", "a weight is NaN or infinite");
+    fp8q_stripe_encode(kernel, &stripe, out->scales, out->codes);
     return FP8Q_OK;
 }
 
-/* Rows of the weight that a stripe takes: [first, first + n) on disk, of which @skip and what comes
- * behind the part are another's.  They are read only where blocks are rounded together.  */
+static void decode_rounded(const struct fp8q_kernel *kernel, const struct rounded *from,
+                           size_t n_rows, size_t n_cols, float *w)
+{
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t c = 0; c < n_cols; c += FP8Q_BLOCK)
+            kernel->decode[FP8Q_FLOAT_F32](w + r * n_cols + c, from->codes + r * n_cols + c,
+                                           fp8q_min_size(n_cols - c, FP8Q_BLOCK),
+                                           from->scales[c / FP8Q_BLOCK]);
+}
+
+/* Rows of the weight that a stripe takes: [first, first + n) on disk, of which what comes before @begin
+ * and from @end on is another part's.  They are read only where blocks are rounded together.  */
+struct stripe {
+    uint64_t first, begin, end;
+    float *w, *packed; /* a worker's memory: values, and behind them what is read or packed */
+};
+
+static struct stripe stripe_of(const struct fp8q_forward *fw, const struct fp8q_product *p,
+                               unsigned worker, uint64_t index)
+{
+    struct stripe s = {.first = (first_stripe(p) + index) * STRIPE,
+                       .w = fw->workers + worker * fw->worker_floats};
+    s.begin = fp8q_max_u64(s.first, p->first_row);
+    s.end = fp8q_min_u64(s.first + STRIPE, p->first_row + p->n_rows);
+    s.packed = s.w + STRIPE * p->weights.n_cols;
+    return s;
+}
+
+/* Blocks are those of the stored weight, so a rounded stripe is read whole.  */
+static int read_rounded(const struct fp8q_forward *fw, const struct fp8q_product *p,
+                        const struct stripe *s, struct rounded *out, struct fp8q_error *err)
+{
+    size_t whole = (size_t)fp8q_min_u64(STRIPE, p->weights.n_rows - s->first);
+    FP8Q_TRY(fp8q_weights_read(&p->weights, fw->kernel, s->first, whole, s->packed, s->w, err));
+    return round_stripe(p, fw->kernel, s->w, whole, s->packed, out, err);
+}
+
+static int multiply_floats(const struct product_job *job, const struct fp8q_product *p,
+                           const struct stripe *s, float *out, struct fp8q_error *err)
+{
+    struct fp8q_forward *fw = job->fw;
+    size_t width = (size_t)p->weights.n_cols, n = (size_t)(s->end - s->begin);
+    float *w = s->w;
+
+    if (p->round) {
+        struct rounded rounded;
+        FP8Q_TRY(read_rounded(fw, p, s, &rounded, err));
+        decode_rounded(fw->kernel, &rounded, (size_t)(s->end - s->first), width, w);
+        w += (s->begin - s->first) * width;
+    } else {
+        FP8Q_TRY(fp8q_weights_read(&p->weights, fw->kernel, s->begin, n, s->packed, w, err));
+    }
+
+    fp8q_pack_b(fw->gemm, (struct fp8q_strided){w, width, 1}, n, width, s->packed);
+    fp8q_gemm_packed(fw->gemm, job->packed->n_tokens, n, width, job->packed->packed, s->packed, out,
+                     p->stride);
+    return FP8Q_OK;
+}
+
+/* The FP8 values of a stripe to the front of the worker's memory, scales [segment][row] behind them.  */
+static int read_codes(const struct fp8q_forward *fw, const struct fp8q_product *p,
+                      const struct stripe *s, float *scales, struct fp8q_error *err)
+{
+    size_t width = (size_t)p->weights.n_cols, n = (size_t)(s->end - s->begin), i = 0;
+    struct rounded rounded;
+
+    if (p->round) {
+        FP8Q_TRY(read_rounded(fw, p, s, &rounded, err));
+        memcpy(s->w, rounded.codes + (s->begin - s->first) * width, n * width);
+    } else {
+        FP8Q_TRY(fp8q_weights_read_codes(&p->weights, s->begin, n, (uint8_t *)s->w, err));
+    }
+
+    for (uint64_t k = 0; k < width; k += p->format.step)
+        for (uint64_t row = s->begin; row < s->end; row++)
+            scales[i++] =
+                p->round ? rounded.scales[k / FP8Q_BLOCK] : fp8q_weights_scale(&p->weights, row, k);
+    return FP8Q_OK;
+}
+
+static int multiply_codes(const struct product_job *job, const struct fp8q_product *p,
+                          const struct stripe *s, float *out, struct fp8q_error *err)
+{
+    const struct fp8q_gemm *g = job->fw->gemm;
+    size_t width = (size_t)p->weights.n_cols, n = (size_t)(s->end - s->begin);
+    float *scales = s->w + STRIPE * width / sizeof(float);
+    FP8Q_TRY(read_codes(job->fw, p, s, scales, err));
+
+    const struct fp8q_fp8_shape shape = {job->packed->n_tokens, n, width, p->format.step};
+    const struct fp8q_fp8_operand tokens = {job->packed->packed,
+                                            packed_scales(g, job->packed, width)};
+    const struct fp8q_fp8_operand weight = {s->packed, scales};
+    fp8q_pack_fp8(g, g->nr, (const uint8_t *)s->w, n, width, s->packed);
+    fp8q_gemm_fp8(g, &shape, &tokens, &weight, out, p->stride);
+    return FP8Q_OK;
+}
+
 static int product_stripe(const struct product_job *job, const struct fp8q_product *p,
                           unsigned worker, uint64_t index, struct fp8q_error *err)
 {
-    struct fp8q_forward *fw = job->fw;
-    const struct fp8q_weights *weights = &p->weights;
-    size_t width = (size_t)weights->n_cols;
-    uint64_t first = (first_stripe(p) + index) * STRIPE;
-    uint64_t begin = fp8q_max_u64(first, p->first_row);
-    uint64_t end = fp8q_min_u64(first + STRIPE, p->first_row + p->n_rows);
-    float *w = fw->workers + worker * fw->worker_floats;
-    float *packed = w + STRIPE * width; /* also what is read, before it is widened */
+    struct stripe s = stripe_of(job->fw, p, worker, index);
+    size_t first = (size_t)(s.begin - p->first_row), n = (size_t)(s.end - s.begin);
+    float *out = p->out + first;
 
-    /* Blocks are those of the stored weight, so a rounded stripe is read whole.  */
-    if (p->round) {
-        size_t whole = (size_t)fp8q_min_u64(STRIPE, weights->n_rows - first);
-        FP8Q_TRY(fp8q_weights_read(weights, fw->kernel, first, whole, packed, w, err));
-        FP8Q_TRY(round_stripe(fw->kernel, w, whole, width, p->round_fmt, packed, err));
-        w += (begin - first) * width;
-    } else {
-        FP8Q_TRY(fp8q_weights_read(weights, fw->kernel, begin, end - begin, packed, w, err));
-    }
-
-    size_t n = (size_t)(end - begin);
-    fp8q_pack_b(fw->gemm, (struct fp8q_strided){w, width, 1}, n, width, packed);
-    float *out = p->out + (begin - p->first_row);
-    fp8q_gemm_packed(fw->gemm, job->packed->n_tokens, n, width, job->packed->packed, packed, out,
-                     p->stride);
+    FP8Q_TRY(p->format.step ? multiply_codes(job, p, &s, out, err)
+                            : multiply_floats(job, p, &s, out, err));
     if (p->bias)
         for (size_t t = 0; t < job->packed->n_tokens; t++)
             for (size_t j = 0; j < n; j++)
-                out[t * p->stride + j] += p->bias[begin - p->first_row + j];
+                out[t * p->stride + j] += p->bias[first + j];
     return FP8Q_OK;
 }
 
@@ -280,6 +456,9 @@ static void add_clipping(struct fp8q_product *products, size_t n_products,
 int fp8q_products_run(struct fp8q_forward *fw, const float *x, size_t n_tokens,
                       struct fp8q_product *products, size_t n_products, struct fp8q_error *err)
 {
+    for (size_t i = 0; i < n_products; i++)
+        fp8q_product_prepare(&products[i]);
+
     for (size_t i = 0; i < n_products; i++) {
         struct fp8q_packed packed = {fw->packed, n_tokens, products[i].format};
         bool done = false;
