@@ -199,7 +199,8 @@ class Static(Case):
             self.equal(sorted(got), sorted(want), "linears")
             for name, (clipped, unused) in want.items():
                 self.check(abs(got[name][0] - clipped) <= 2e-4 + 0.05 * clipped, f"{value_range} {name}: {got[name]} {clipped}")
-                self.check(abs(got[name][1] - unused) < 0.02, f"{value_range} {name}: {got[name]} {unused}")
+                # One value decides this, and one code of an earlier layer, a step of a sixteenth, may move it.
+                self.check(abs(got[name][1] - unused) < 0.0625, f"{value_range} {name}: {got[name]} {unused}")
             self.equal(found["static"]["clipped"], max(c for c, _ in got.values()), "the worst")
             self.equal(found["static"]["unused"], max(u for _, u in got.values()), "the worst")
             if value_range == "p99.9":
