@@ -65,11 +65,15 @@ struct lists {
     struct reading *by_reader; /* as many as there are readers */
 };
 
-/* Engines build the linears of a decoder in FP8 unless the list says otherwise.  Of towers, routers
- * and heads they may know by themselves that they are not.  */
+/* Engines build the linears and experts of a decoder in FP8 unless the list says otherwise.  Of
+ * towers, routers and heads they may know by themselves that they are not.  */
 static bool is_certain(const struct fp8q_on_disk *f, const struct fp8q_module *m)
 {
     struct fp8q_linear_place place;
+    bool of_experts = m->kind == FP8Q_MODULE_EXPERTS || m->kind == FP8Q_MODULE_STACKED;
+    if (of_experts && fp8q_family_layer(&f->family, f->ckpt->tensors[m->tensor].name))
+        return true;
+
     return fp8q_family_linear(&f->family, m->name, &place);
 }
 

@@ -150,7 +150,8 @@ enum fp8q_module_kind {
     FP8Q_MODULE_PART = 2,    /* a part of one that is fused on disk */
     FP8Q_MODULE_EXPERTS = 4, /* all experts of a layer, which engines build as one module */
     FP8Q_MODULE_EXPERT = 8,  /* one matrix of one expert */
-    FP8Q_MODULE_MERGED = 16  /* what engines merge, by its name there */
+    FP8Q_MODULE_MERGED = 16, /* what engines merge, by its name there */
+    FP8Q_MODULE_STACKED = 32 /* one matrix of one expert of a stack */
 };
 
 struct fp8q_reader {

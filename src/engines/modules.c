@@ -108,28 +108,41 @@ static int add_matrix(struct builder *b, const struct fp8q_tensor *t, struct fp8
     return add(b, t->name, (size_t)(experts - t->name) + 8, "", m);
 }
 
+/* The experts that engines make of a stack: one module, and in compressed-tensors they ask about it
+ * by the matrices of its first expert.  */
+static int add_experts(struct builder *b, const char *head, size_t len, const char *tail,
+                       struct fp8q_module m)
+{
+    char matrix[64];
+    snprintf(matrix, sizeof(matrix), "%s.0.down_proj", tail);
+
+    m.kind = FP8Q_MODULE_EXPERTS;
+    FP8Q_TRY(add(b, head, len, tail, m));
+    m.kind = FP8Q_MODULE_STACKED;
+    return add(b, head, len, matrix, m);
+}
+
 /* A stack of experts is one module in engines: where its name says `experts`, that; else the
  * parent's `experts`, and in some engines `moe.experts` of the layer.  */
 static int add_stack(struct builder *b, const struct fp8q_tensor *t, struct fp8q_module m)
 {
     const char *experts = strstr(t->name, ".experts.");
     size_t layer = fp8q_family_layer(&b->family, t->name), len = fp8q_weight_stem(t->name);
-    m.kind = FP8Q_MODULE_EXPERTS;
 
     if (experts)
-        FP8Q_TRY(add(b, t->name, (size_t)(experts - t->name) + 8, "", m));
+        FP8Q_TRY(add_experts(b, t->name, (size_t)(experts - t->name) + 1, "experts", m));
 
     /* Gemma 4 keeps the stack in the layer, and engines call it moe.experts.  */
     if (experts && layer && (size_t)(experts - t->name) + 1 == layer && !m.quantized)
-        return add(b, t->name, layer, "moe.experts", m);
+        return add_experts(b, t->name, layer, "moe.experts", m);
     if (experts)
         return FP8Q_OK;
 
     while (len > 0 && t->name[len - 1] != '.')
         len--;
     if (len <= layer) /* lies in the layer itself */
-        return m.quantized ? FP8Q_OK : add(b, t->name, layer, "moe.experts", m);
-    return add(b, t->name, len, "experts", m);
+        return m.quantized ? FP8Q_OK : add_experts(b, t->name, layer, "moe.experts", m);
+    return add_experts(b, t->name, len, "experts", m);
 }
 
 static int add_tensor(struct builder *b, size_t i, bool quantized)

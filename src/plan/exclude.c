@@ -89,14 +89,32 @@ static size_t experts_prefix(const struct fp8q_tensor *t)
     return experts && (is_one || t->ndim == 3) ? (size_t)(experts - t->name) + 8 : 0;
 }
 
-/* A stack under a name of its own: engines build its experts as a module that no file names.  */
+/* Bytes of the name up to its last component.  */
+static size_t parent_len(const char *name)
+{
+    size_t len = fp8q_weight_stem(name);
+    while (len > 0 && name[len - 1] != '.')
+        len--;
+
+    return len;
+}
+
+/* A stack of experts whose name does not say so.  */
+static bool is_other_stack(const struct fp8q_plan *plan, size_t tensor)
+{
+    const struct fp8q_tensor *t = &plan->ckpt->tensors[tensor];
+    const struct fp8q_decision *d = &plan->selection.decisions[tensor];
+
+    return t->ndim == 3 && !experts_prefix(t) && !is_of_root(d) && d->reason != FP8Q_WHY_CONV &&
+           fp8q_family_layer(&plan->selection.family, t->name);
+}
+
+/* Engines build the experts of such a stack as a module that no file names.  */
 static void add_other_stack(const struct fp8q_plan *plan, struct fp8q_spellings *list,
                             const struct fp8q_tensor *t)
 {
     size_t layer = fp8q_family_layer(&plan->selection.family, t->name);
-    size_t parent = fp8q_weight_stem(t->name);
-    while (parent > 0 && t->name[parent - 1] != '.')
-        parent--;
+    size_t parent = parent_len(t->name);
 
     /* Its own name, what engines call the experts of most such models, and its parent's.  */
     fp8q_spell_joined(list, t->name, fp8q_weight_stem(t->name), "", false);
@@ -116,9 +134,10 @@ static void add_other_stack(const struct fp8q_plan *plan, struct fp8q_spellings 
 }
 
 /* Experts are left by whole layers, so one name says it for all of them.  */
-static bool add_experts(const struct fp8q_plan *plan, struct fp8q_spellings *list,
-                        const struct fp8q_tensor *t, const struct fp8q_decision *d)
+static bool add_experts(const struct fp8q_plan *plan, struct fp8q_spellings *list, size_t tensor)
 {
+    const struct fp8q_tensor *t = &plan->ckpt->tensors[tensor];
+    const struct fp8q_decision *d = &plan->selection.decisions[tensor];
     size_t len = experts_prefix(t), layer = fp8q_family_layer(&plan->selection.family, t->name);
     if (len) {
         fp8q_spell_joined(list, t->name, len, "", is_of_root(d));
@@ -127,7 +146,7 @@ static bool add_experts(const struct fp8q_plan *plan, struct fp8q_spellings *lis
         return true;
     }
 
-    bool is_stack = t->ndim == 3 && layer && !is_of_root(d) && d->reason != FP8Q_WHY_CONV;
+    bool is_stack = is_other_stack(plan, tensor);
     if (is_stack)
         add_other_stack(plan, list, t);
     return is_stack;
@@ -151,7 +170,7 @@ static void add_left(struct fp8q_plan *plan, struct fp8q_spellings *list)
             last = t->name;
             last_len = len;
         }
-        if (add_experts(plan, list, t, d) || !is_left_linear(t, d))
+        if (add_experts(plan, list, i) || !is_left_linear(t, d))
             continue;
 
         /* Not of experts: each linear by itself.  */
@@ -201,7 +220,7 @@ static void add_text(struct fp8q_spellings *list, struct fp8q_text *regex)
     fp8q_text_reset(regex);
 }
 
-/* Engines of this format ask about each expert by its own name.  */
+/* Engines of this format ask about each expert by its own name, those of a stack too.  */
 static void add_expert_regexes(const struct fp8q_plan *plan, struct fp8q_spellings *list)
 {
     bool all = root_is_free(plan, "experts"), has_draft = fp8q_plan_has_draft(plan);
@@ -209,20 +228,23 @@ static void add_expert_regexes(const struct fp8q_plan *plan, struct fp8q_spellin
     const char *last = NULL;
 
     for (size_t i = 0; i < plan->ckpt->n_tensors; i++) {
-        const struct fp8q_tensor *t = &plan->ckpt->tensors[i];
-        size_t len = fp8q_plan_quantizes(plan, i) || t->ndim != 2 ? 0 : experts_prefix(t);
+        const char *name = plan->ckpt->tensors[i].name;
+        bool left = !fp8q_plan_quantizes(plan, i), stack = left && is_other_stack(plan, i);
+        size_t len = left ? experts_prefix(&plan->ckpt->tensors[i]) : 0;
         struct fp8q_text regex = {0};
-        if (len == 0 || (len == last_len && strncmp(last, t->name, len) == 0))
+        if (stack)
+            len = parent_len(name);
+        if (len == 0 || (len == last_len && strncmp(last, name, len) == 0))
             continue;
-        last = t->name;
+        last = name;
         last_len = len;
 
         /* No expert is quantized anywhere: one expression says it for the whole model.  */
         if (all)
             fp8q_text_puts(&regex, "re:.*\\.experts");
         else
-            fp8q_write_stem(&regex, t->name, len, has_draft);
-        fp8q_text_puts(&regex, "(?:$|\\..*)");
+            fp8q_write_stem(&regex, name, len, has_draft);
+        fp8q_text_puts(&regex, stack && !all ? "experts(?:$|\\..*)" : "(?:$|\\..*)");
         add_text(list, &regex);
         if (all)
             return;

@@ -101,11 +101,12 @@ class Comparing(Case):
                                           f"the engine {'skips' if skips else 'quantizes'} it")
 
     def compare_compressed(self, what, matcher, modules, fused):
-        """Experts are asked about one by one, under their own names."""
+        """Experts are asked about one by one, under their own names, those of a stack too."""
         self.compare(what, matcher, {m: q for m, q in modules.items() if ".experts." not in m}, fused)
         for module, is_quantized in modules.items():
-            if ".experts." in module and modules[module] == is_quantized and not is_stack(module):
-                self.check(matcher.one(module) != is_quantized, f"{what}: {module}")
+            if ".experts." in module:
+                expert = module.rpartition(".")[0] + ".0.down_proj" if is_stack(module) else module
+                self.check(matcher.one(expert) != is_quantized, f"{what}: {expert}")
 
 
 class Matchers(Comparing):

@@ -121,7 +121,9 @@ static void add_stack(struct maker *m, const struct sample *s)
     char name[200];
 
     snprintf(name, sizeof(name), "model.layers.0.%s", s->odd.name);
-    maker_add(m, name, FP8Q_F8_E4M3, 3, shape, 0);
+    maker_add(m, name, s->odd.is_float ? FP8Q_BF16 : FP8Q_F8_E4M3, 3, shape, 0);
+    if (s->odd.is_float)
+        return;
     snprintf(name, sizeof(name), "model.layers.0.%s%s", s->odd.name,
              strstr(s->config, "fp8\"") ? "_scale_inv" : "_scale");
     maker_add(m, name, FP8Q_F32, 3, grid, 0);
@@ -415,8 +417,20 @@ static void weights_of_compressed_tensors_are_looked_at(void **state)
         {.what = "ct: a stack of experts",
          .config = good_ct,
          .id = "stacked-experts",
-         .stopped = ALL,
+         .stopped = ALL & ~VLLM,
          .odd = {.name = "mlp.experts.down_proj"}},
+        {.what = "ct: a stack that is left, named by its module alone",
+         .config = CT_OF(GROUP("group_0", "block", "group"),
+                         ", \"ignore\": [\"lm_head\", \"model.layers.0.mlp.experts\"]"),
+         .id = "exclusions",
+         .stopped = VLLM | SGLANG | LMDEPLOY,
+         .odd = {.name = "mlp.experts.down_proj", .is_float = true}},
+        {.what = "ct: a stack that is left, named with its matrices",
+         .config = CT_OF(GROUP("group_0", "block", "group"),
+                         ", \"ignore\": [\"lm_head\", \"re:.*[.]experts(?:$|[.].*)\"]"),
+         .id = "quant-method",
+         .stopped = LMDEPLOY,
+         .odd = {.name = "mlp.experts.down_proj", .is_float = true}},
         {.what = "fp8: a stack of experts",
          .config = good,
          .odd = {.name = "mlp.experts.down_proj"}},

@@ -7,6 +7,7 @@ import traceback
 
 import torch
 
+import vision  # noqa: F401  (before transformers)
 from tracing import F8, Trace
 
 
@@ -20,10 +21,9 @@ def poison(parameters):
 
 
 def examine(path, ways, model, parameters, is_fp8):
-    """Faults of a loaded model against its files."""
+    """Faults of a loaded model against its files, the tensors that it does not hold, and how many matrices are FP8."""
     trace = Trace(path, ways)
-    unused = trace.parameters(parameters)
-    faults = trace.faults + [f"{n}: no parameter holds it" for n in unused]
+    unused, faults = trace.parameters(parameters), trace.faults
     for name, module in model.named_modules():
         chosen = is_fp8(module)
         for weight in ("weight", "w13_weight", "w2_weight"):
@@ -31,14 +31,14 @@ def examine(path, ways, model, parameters, is_fp8):
             on_disk = {trace.files.tensors[t].dtype == F8 for t in held}
             if chosen is not None and held and on_disk != {chosen}:
                 faults.append(f"{name}: built {'in FP8' if chosen else 'in high precision'}, which {sorted(held)} is not")
-    return faults, trace.n_fp8
+    return faults, unused, trace.n_fp8
 
 
 def work(path, ways, rank, port, load, is_fp8, out):
     answer = {"path": path, "rank": rank, "loaded": False, "faults": [], "error": None}
     try:
         model, parameters, method = load(path, ways, rank, port)
-        answer["faults"], answer["fp8"] = examine(path, ways, model, parameters, is_fp8)
+        answer["faults"], answer["unused"], answer["fp8"] = examine(path, ways, model, parameters, is_fp8)
         answer.update(method=method, loaded=True)
     except BaseException as e:
         answer["error"] = f"{type(e).__name__}: {str(e)[:600]}"

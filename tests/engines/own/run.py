@@ -15,18 +15,26 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
+INPUTS = HERE.parents[1] / "data/eval/text.inputs.safetensors"
 ALL_VARIANTS = ("qwen3", "qwen3-moe")      # the others in two of them: the loaders do not know what differs
 VARIANTS = {f"{form}-{place}-{scales}": ["--format", form, "--scales", place, "--scale-fmt", scales]
             for form in ("fp8", "compressed-tensors") for place in ("sidecar", "inline") for scales in ("f32", "ue8m0")}
 FEW = PARALLEL = ("fp8-sidecar-f32", "compressed-tensors-inline-f32")
 
 # What else `check` speaks of: options of quantize, and what is done to config.json afterwards.
+CALIBRATION = "--calibration=qwen3.calib.safetensors"
 OTHERS = {
     "tensor": (["--scheme", "FP8", "--format", "fp8"], None),
     "channel": (["--scheme", "FP8_DYNAMIC"], None),
     "mxfp8": (["--scheme", "MXFP8"], None),
+    "mxfp8-fp8": (["--scheme", "MXFP8", "--format", "fp8"], None),
+    "static": (["--scheme", "FP8_STATIC", CALIBRATION], None),
+    "static-modelopt": (["--scheme", "FP8_STATIC", "--format", "modelopt", CALIBRATION], None),
+    "cache": (["--kv-cache", "fp8", CALIBRATION], None),
+    "cache-static": (["--scheme", "FP8_STATIC", "--kv-cache", "fp8", CALIBRATION], None),
+    "cache-modelopt": (["--scheme", "FP8_STATIC", "--format", "modelopt", "--kv-cache", "fp8", CALIBRATION], None),
     "no-scheme": ([], lambda q: q.pop("activation_scheme")),
-    "static": ([], lambda q: q.update(activation_scheme="static")),
+    "says-static": ([], lambda q: q.update(activation_scheme="static")),
     "no-blocks": ([], lambda q: q.pop("weight_block_size")),
     "listed": ([], lambda q: q["ignored_layers"].append("model.layers.0.self_attn.o_proj")),
     "part-listed": ([], lambda q: q["ignored_layers"].append("model.layers.0.self_attn.q_proj")),
@@ -49,9 +57,10 @@ def make(fp8q, sources, out):
                 continue
             made[f"{source.name} {variant}"] = out / f"{source.name}-{variant}"
             run(fp8q, "quantize", "-q", *options, source, out / f"{source.name}-{variant}", stderr=subprocess.DEVNULL)
+    run(fp8q, "calibrate", "-q", sources / "qwen3", "--inputs", INPUTS, "-o", out / CALIBRATION.partition("=")[2])
     for name, (options, edit) in OTHERS.items():
         path = made[f"qwen3 {name}"] = out / f"qwen3-{name}"
-        run(fp8q, "quantize", "-q", *options, sources / "qwen3", path, stderr=subprocess.DEVNULL)
+        run(fp8q, "quantize", "-q", *options, sources / "qwen3", path, stderr=subprocess.DEVNULL, cwd=out)
         if edit:
             config = json.loads((path / "config.json").read_text())
             edit(config["quantization_config"])
@@ -72,7 +81,7 @@ def load(python, engine, ways, paths):
     done = run(python, "-B", HERE / f"{engine}_load.py", ways, *paths, stdout=subprocess.PIPE,
                stderr=None if os.environ.get("FP8Q_TRACEBACK") else subprocess.DEVNULL)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    faults = {}
+    faults, unused = {}, {}
     for answer in lines[1:]:
         if answer.get("skipped"):
             print(f"{engine} knows no such network: {os.path.basename(answer['path'])}: {answer['skipped']}")
@@ -81,6 +90,12 @@ def load(python, engine, ways, paths):
         found += answer["faults"] + ([answer["error"]] if answer["error"] else [])
         if answer["loaded"] and not answer.get("fp8"):
             found.append("nothing was built in FP8")
+
+        # With several ranks one of them has what is added once, such as the bias of a matrix that is cut by columns.
+        here = set(answer.get("unused", ()))
+        unused[answer["path"]] = unused.get(answer["path"], here) & here
+    for path, names in unused.items():
+        faults[path] += [f"{n}: no parameter holds it" for n in sorted(names)]
     return faults, lines[0]["version"]
 
 
@@ -105,7 +120,7 @@ def compare(fp8q, python, engine, made, ways):
 
 
 def main(engine, fp8q, newest=""):
-    os.environ["FP8Q"] = os.path.abspath(fp8q)
+    fp8q = os.environ["FP8Q"] = os.path.abspath(fp8q)
     python = run(HERE / "env.sh", engine, *([newest] if newest else []), stdout=subprocess.PIPE).stdout.splitlines()[-1]
     work = pathlib.Path(tempfile.mkdtemp(prefix="fp8q-engines-"))
     try:

@@ -14,6 +14,9 @@ from safetensors import safe_open
 F8 = torch.float8_e4m3fn
 FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 BLOCK, GROUP = 128, 32
+CACHE_SCALES = ("k_scale", "v_scale")
+# Computed anew; draft layers; what LLaVA, which takes the outputs of an earlier layer, has of its tower behind them.
+UNREAD = r"rotary_emb|^mtp\.|vision_model\.post_layernorm"
 SCALE_OF = {"weight": ("weight_scale_inv", "weight_scale"), "w13_weight": ("w13_weight_scale_inv", "w13_weight_scale"),
             "w2_weight": ("w2_weight_scale_inv", "w2_weight_scale")}
 
@@ -58,9 +61,10 @@ class Index:
 
     def add(self, name, tensor, ways):
         if tensor.dim() < 2:
-            for n in (w for w in ways if tensor.numel() % w == 0):
+            # Cut in ways, and so is each of the parts of a bias that is fused on disk.
+            for n in (w for w in {*ways, *(3 * w for w in ways)} if tensor.numel() % w == 0):
                 for part in tensor.reshape(n, -1):
-                    self.vectors.setdefault((tensor.dtype, rows_of(part[None])[0]), name)
+                    self.vectors.setdefault((tensor.dtype, rows_of(part[None])[0]), []).append(name)
         elif tensor.dim() == 3:
             for expert, matrix in enumerate(tensor):
                 self.cut(name, expert, matrix, ways, False)
@@ -86,15 +90,17 @@ class Index:
                 for key in rows_of(matrix)]
 
     def find_vector(self, vector):
-        """Names of the 1-D tensors whose values, one behind the other, are this vector; None if it is none."""
+        """Names of the 1-D tensors whose values, one behind the other, are this vector; None if it is none.
+
+        Of tensors that are alike all are named: merged matrices share the scale of their inputs."""
         lengths = sorted({len(key) // vector.element_size() for dtype, key in self.vectors if dtype == vector.dtype},
                          reverse=True)
         found, at = [], 0
         while at < vector.numel():
             for n in lengths:
-                name = self.vectors.get((vector.dtype, rows_of(vector[None, at:at + n])[0])) if n else None
-                if name and at + n <= vector.numel():
-                    found.append(name)
+                names = self.vectors.get((vector.dtype, rows_of(vector[None, at:at + n])[0])) if n else None
+                if names and at + n <= vector.numel():
+                    found += names
                     at += n
                     break
             else:
@@ -126,16 +132,17 @@ class Trace:
         self.files = Files(path)
         self.index = Index(self.files, ways)
         self.used, self.faults, self.composed, self.n_fp8 = set(), [], {}, 0
+        self.ways = ways
 
     def parameters(self, parameters):
-        """parameters: {name: tensor}"""
+        """parameters: {name: tensor}; the tensors of the files that none of them holds."""
         scales = {p + s for n in parameters for p, w in [(n[:n.rfind(".") + 1], n[n.rfind(".") + 1:])]
                   for s in SCALE_OF.get(w, ()) if p + s in parameters}
         for name, tensor in parameters.items():
-            if name not in scales and tensor.numel():
+            if name not in scales and tensor.numel() and not self.is_added_elsewhere(name, tensor):
                 self.parameter(name, tensor.detach(), parameters)
         unused = [n for n in self.files.tensors if n not in self.used]
-        return [n for n in unused if not re.search(r"rotary_emb|^mtp\.", n)]
+        return [n for n in unused if not re.search(UNREAD, n)]
 
     def parameter(self, name, tensor, parameters):
         if tensor.dim() < 2:
@@ -143,6 +150,7 @@ class Trace:
             if found is None:
                 self.faults.append(f"{name}: holds what no file holds")
             self.used.update(found or ())
+            self.cache_scale(name, tensor)
             return
         stacked = tensor.dim() == 3 and "expert" in name
         for expert, matrix in enumerate(tensor if stacked else [tensor.reshape(tensor.shape[0], -1)]):
@@ -162,6 +170,26 @@ class Trace:
         if matrix.dtype == F8:
             self.n_fp8 += 1
             self.scale(name, matrix, expert, places, parameters)
+            self.input_scale(name, names, parameters)
+
+    def cache_scale(self, name, tensor):
+        """The scale of a layer's keys or values is that of this layer."""
+        kind, layer = name.rpartition(".")[2], re.search(r"layers\.(\d+)\.", name)
+        if kind in CACHE_SCALES and layer:
+            wanted = [v for n, v in self.files.tensors.items() if n.endswith(kind) and layer[0] in n]
+            if not wanted or not (tensor == wanted[0].to(tensor.dtype)).all():
+                self.faults.append(f"{name}: is not the scale of {layer[0]}")
+
+    def input_scale(self, name, names, parameters):
+        """What the inputs are divided by: that of a tensor from which the rows came, for each of them."""
+        held = parameters.get(f"{name.rpartition('.')[0]}.input_scale")
+        wanted = [self.files.tensors.get(n.rpartition(".")[0] + ".input_scale") for n in sorted(names)]
+        if held is not None and wanted[0] is not None and {float(v) for v in held.reshape(-1)} != {float(v) for v in wanted}:
+            self.faults.append(f"{name}: the scale of its inputs is not that of {sorted(names)}")
+
+    def is_added_elsewhere(self, name, tensor):
+        """The bias of a matrix that is cut by columns is added by one rank; the others have zeros."""
+        return self.ways > 1 and name.endswith("bias") and not tensor.any()
 
     def is_padding(self, name, places):
         """A vocabulary is filled up with rows behind its end."""

@@ -7,13 +7,14 @@ import os
 import sys
 
 os.environ.update(VLLM_TARGET_DEVICE="cpu", VLLM_NO_USAGE_STATS="1", VLLM_LOGGING_LEVEL="ERROR", HF_HUB_OFFLINE="1",
-                  VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind")
+                  VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind", VLLM_CACHE_ROOT=os.path.join(sys.prefix, "cache"))
 
 import torch  # noqa: E402  (after the environment)
 
 import loading  # noqa: E402
+from tracing import CACHE_SCALES  # noqa: E402
 
-CACHE = {"k_scale", "v_scale", "q_scale", "prob_scale", "k_zero_point", "v_zero_point", "q_zero_point"}
+CACHE = {"q_scale", "prob_scale", "k_zero_point", "v_zero_point", "q_zero_point"}      # no checkpoint has these
 
 
 def prepare():
@@ -30,6 +31,10 @@ def prepare():
     from vllm.platforms import current_platform
     kernel = next(v for n, v in vars(emulation).items() if n.startswith("Emulation") and isinstance(v, type))
     linear._POSSIBLE_MXFP8_KERNELS.setdefault(current_platform._enum, []).append(kernel)
+
+    # A process for each class to be looked at would import everything anew.
+    from vllm.model_executor.models import registry
+    registry._run_in_subprocess = lambda look: look()
     from vllm.engine.arg_utils import EngineArgs  # noqa: F401  (imports once, before the forks)
     from vllm.model_executor.model_loader import get_model_loader  # noqa: F401
 
@@ -50,7 +55,10 @@ def load(path, ways, rank, port):
         loader = get_model_loader(config.load_config)
         with set_default_torch_dtype(torch.bfloat16), torch.device("cpu"):
             model = loader.create_model(config, config.model_config)
-        parameters = {n: p.data for n, p in model.named_parameters() if n.rpartition(".")[2] not in CACHE}
+        quantization = config.model_config.hf_config.quantization_config or {}
+        has_cache = any(value for key, value in quantization.items() if "kv_cache" in key)
+        left = CACHE if has_cache else CACHE | set(CACHE_SCALES)
+        parameters = {n: p.data for n, p in model.named_parameters() if n.rpartition(".")[2] not in left}
         loading.poison(parameters)
         loader.load_weights(model, config.model_config)
     return model, parameters, config.model_config.quantization
