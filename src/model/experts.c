@@ -170,9 +170,8 @@ static int open_expert(const struct mixture *x, uint32_t expert, enum fp8q_linea
     *p = (struct fp8q_product){.out = out,
                                .format = fp8q_branch_acts(l->branch, slot),
                                .clipping = l->branch->clipping ? &l->branch->clipping[slot] : NULL};
-    FP8Q_TRY(fp8q_weights_open(m->ckpt,
-                               fp8q_expert_name(m, l->index, expert, linear, ".weight", &name),
-                               &p->weights, err));
+    FP8Q_TRY(fp8q_product_open(
+        l->branch, fp8q_expert_name(m, l->index, expert, linear, ".weight", &name), p, err));
 
     p->n_rows = p->weights.n_rows;
     p->stride = (size_t)p->n_rows;
@@ -181,10 +180,31 @@ static int open_expert(const struct mixture *x, uint32_t expert, enum fp8q_linea
     return FP8Q_OK;
 }
 
+/* Calibration looks on, as it does at the sites of a layer.  */
+static int show_inputs(const struct mixture *x, uint32_t expert, size_t n, enum fp8q_site_kind site,
+                       struct fp8q_error *err)
+{
+    struct fp8q_forward *fw = x->layer->fw;
+    bool first = site == FP8Q_SITE_GATE_UP;
+    const struct fp8q_site_inputs inputs = {.group = x->layer->group,
+                                            .layer = x->layer->index,
+                                            .site = site,
+                                            .x = first ? x->in : fw->gate,
+                                            .width = first ? x->hidden : (size_t)x->moe->width,
+                                            .n_tokens = n,
+                                            .tokens = x->tokens,
+                                            .expert = expert};
+    return fw->on_site ? fw->on_site(fw->on_site_ctx, fw, &inputs, err) : FP8Q_OK;
+}
+
 static int run_products(const struct mixture *x, uint32_t expert, size_t n,
                         struct fp8q_product p[3], struct fp8q_error *err)
 {
     struct fp8q_forward *fw = x->layer->fw;
+    FP8Q_TRY(show_inputs(x, expert, n, FP8Q_SITE_GATE_UP, err));
+    if (x->layer->until == FP8Q_SITE_GATE_UP)
+        return FP8Q_OK;
+
     FP8Q_TRY(open_expert(x, expert, FP8Q_GATE_PROJ, fw->gate, &p[0], err));
     FP8Q_TRY(open_expert(x, expert, FP8Q_UP_PROJ, fw->up, &p[1], err));
     FP8Q_TRY(open_expert(x, expert, FP8Q_DOWN_PROJ, x->out, &p[2], err));
@@ -193,6 +213,10 @@ static int run_products(const struct mixture *x, uint32_t expert, size_t n,
     FP8Q_TRY(fp8q_products_run(fw, x->in, n, p, 2, err));
     FP8Q_TRY(fp8q_step_activate(fw, x->layer->branch->model, fw->gate, fw->up, n,
                                 (size_t)x->moe->width, err));
+
+    FP8Q_TRY(show_inputs(x, expert, n, FP8Q_SITE_DOWN, err));
+    if (x->layer->until == FP8Q_SITE_DOWN)
+        return FP8Q_OK;
     return fp8q_products_run(fw, fw->gate, n, &p[2], 1, err);
 }
 
@@ -228,6 +252,8 @@ static int add_experts(const struct mixture *x, const float *in, struct fp8q_err
         for (size_t i = 0; i < n; i++)
             memcpy(x->in + i * hidden, in + x->tokens[i] * hidden, hidden * sizeof(*in));
         FP8Q_TRY(run_expert(x, e, n, err));
+        if (x->layer->until != FP8Q_N_SITES)
+            continue;
 
         for (size_t i = 0; i < n; i++)
             for (size_t j = 0; j < hidden; j++)

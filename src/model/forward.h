@@ -21,8 +21,18 @@ struct fp8q_clipping {
     float largest;
 };
 
+/* Weights that stand in for those on disk: rounded, but not written yet.  */
+struct fp8q_stand_in {
+    const void *ctx;
+    bool (*has)(const void *ctx, const struct fp8q_tensor *weight);
+    /* As fp8q_weights_read(), of a weight that it has.  */
+    int (*read)(const void *ctx, const struct fp8q_tensor *weight, uint64_t row, uint64_t n_rows,
+                void *raw, float *out, struct fp8q_error *err);
+};
+
 struct fp8q_branch {
-    const struct fp8q_model *model; /* weights, and everything that its config.json says */
+    const struct fp8q_model *model;       /* weights, and everything that its config.json says */
+    const struct fp8q_stand_in *stand_in; /* NULL, or asked before @model's weights are */
     enum fp8q_acts acts;
     /* Linears that are F8 here get quantized activations; NULL: in @model.  */
     const struct fp8q_model *acts_like;
@@ -60,9 +70,12 @@ struct fp8q_site_inputs {
     uint32_t layer;
     enum fp8q_site_kind site;
     const float *x; /* [n_tokens][width] */
-    size_t width;
+    size_t width, n_tokens;
+    const uint32_t *tokens; /* which of the group's they are, in rising order; NULL: all */
+    uint32_t expert; /* FP8Q_NO_EXPERT: of the layer, or of the expert that all tokens have */
 };
-/* Called with the inputs of each site; not for experts.  */
+#define FP8Q_NO_EXPERT UINT32_MAX
+/* Called with the inputs of each site.  */
 typedef int fp8q_site_fn(void *ctx, struct fp8q_forward *fw, const struct fp8q_site_inputs *inputs,
                          struct fp8q_error *err);
 
@@ -125,6 +138,16 @@ int fp8q_forward_embed(struct fp8q_forward *fw, const struct fp8q_branch *branch
 int fp8q_forward_layer(struct fp8q_forward *fw, const struct fp8q_branch *branch,
                        const struct fp8q_group *group, uint32_t layer, float *h,
                        struct fp8q_error *err);
+/* A part of a layer, for who must see all samples at a site before any goes on.  */
+struct fp8q_part {
+    uint32_t layer;
+    enum fp8q_site_kind from;  /* FP8Q_SITE_QKV, or FP8Q_SITE_GATE_UP: the MLP alone */
+    enum fp8q_site_kind until; /* only its inputs are made; FP8Q_N_SITES: to the end */
+};
+/* @h is what attention left where the part goes beyond it, and else stays.  */
+int fp8q_forward_part(struct fp8q_forward *fw, const struct fp8q_branch *branch,
+                      const struct fp8q_group *group, const struct fp8q_part *part, float *h,
+                      struct fp8q_error *err);
 /* Final norm, in place, of @n_tokens rows.  */
 int fp8q_forward_norm(struct fp8q_forward *fw, const struct fp8q_branch *branch, size_t n_tokens,
                       float *h, struct fp8q_error *err);
@@ -141,7 +164,8 @@ struct fp8q_act_format fp8q_branch_head_acts(const struct fp8q_branch *branch);
 /* One matrix product of the layer: out[t][j] = sum x[t][k] w[first_row + j][k] + bias[j].  */
 struct fp8q_product {
     struct fp8q_weights weights;
-    uint64_t first_row, n_rows; /* part of the weight's rows */
+    const struct fp8q_stand_in *stand_in; /* NULL, or what has this weight */
+    uint64_t first_row, n_rows;           /* part of the weight's rows */
     float *out;
     size_t stride; /* of @out */
     float *bias;   /* NULL or n_rows values; owned by whoever made it */

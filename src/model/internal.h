@@ -96,6 +96,7 @@ struct fp8q_layer {
     const struct fp8q_group *group;
     const struct fp8q_rotary *rotary;
     uint32_t index;
+    enum fp8q_site_kind from, until; /* fp8q_part */
     float *h;
 };
 
@@ -134,7 +135,10 @@ int fp8q_step_add(const struct fp8q_layer *layer, struct fp8q_error *err);
 #define FP8Q_Q_A_NORM "self_attn.q_a_layernorm.weight"
 #define FP8Q_KV_A_NORM "self_attn.kv_a_layernorm.weight"
 
-/* layer.c: releases what products opened.  */
+/* layer.c: opens the weight @name of a product; the branch may have another in its place.  */
+int fp8q_product_open(const struct fp8q_branch *branch, const char *name,
+                      struct fp8q_product *product, struct fp8q_error *err);
+/* Releases what products opened.  */
 void fp8q_products_close(struct fp8q_product *products, size_t n);
 
 /* attention.c: q [T][heads*dim], k [T][kv*dim] and v [T][kv*value_dim] after rotation -> att

@@ -26,6 +26,16 @@
 
 /* ---- one layer ----------------------------------------------------------------------------- */
 
+int fp8q_product_open(const struct fp8q_branch *branch, const char *name, struct fp8q_product *p,
+                      struct fp8q_error *err)
+{
+    const struct fp8q_stand_in *stand_in = branch->stand_in;
+    FP8Q_TRY(fp8q_weights_open(branch->model->ckpt, name, &p->weights, err));
+    if (stand_in && stand_in->has(stand_in->ctx, p->weights.tensor))
+        p->stand_in = stand_in;
+    return FP8Q_OK;
+}
+
 static int open_product(const struct fp8q_layer *l, enum fp8q_linear linear, float *out,
                         struct fp8q_product *p, struct fp8q_error *err)
 {
@@ -36,8 +46,8 @@ static int open_product(const struct fp8q_layer *l, enum fp8q_linear linear, flo
     *p = (struct fp8q_product){.out = out,
                                .format = fp8q_branch_acts(l->branch, slot),
                                .clipping = l->branch->clipping ? &l->branch->clipping[slot] : NULL};
-    FP8Q_TRY(fp8q_weights_open(m->ckpt, fp8q_linear_name(m, l->index, linear, ".weight", &name),
-                               &p->weights, err));
+    FP8Q_TRY(fp8q_product_open(l->branch, fp8q_linear_name(m, l->index, linear, ".weight", &name),
+                               p, err));
 
     /* Of a fused weight only the linear's own rows; the shared expert has a width of its own.  */
     fp8q_linear_shape(m, linear, shape);
@@ -80,6 +90,15 @@ static int run_products(const struct fp8q_layer *l, const struct site_run *run,
     return fp8q_products_run(l->fw, run->x, l->group->n_tokens, products, run->n, err);
 }
 
+/* Columns of the linears at a site; the shared expert has a width of its own.  */
+static size_t width_at(const struct fp8q_layer *l, enum fp8q_site_kind site)
+{
+    const struct fp8q_model *m = l->branch->model;
+    if (site == FP8Q_SITE_DOWN && m->sparse[l->index])
+        return (size_t)m->moe.shared_width;
+    return (size_t)fp8q_site_width(m, site);
+}
+
 /* The linears first..first+n-1, which share the input @x.  */
 static int run_site(const struct fp8q_layer *l, enum fp8q_linear first, size_t n, const float *x,
                     float *const *outs, struct fp8q_error *err)
@@ -87,12 +106,19 @@ static int run_site(const struct fp8q_layer *l, enum fp8q_linear first, size_t n
     struct fp8q_forward *fw = l->fw;
     struct fp8q_product products[3] = {{.out = NULL}};
     const enum fp8q_site_kind site = fp8q_linear_site(first);
-    const struct fp8q_site_inputs inputs = {l->group, l->index, site, x,
-                                            (size_t)fp8q_site_width(l->branch->model, site)};
+    const struct fp8q_site_inputs inputs = {.group = l->group,
+                                            .layer = l->index,
+                                            .site = site,
+                                            .x = x,
+                                            .width = width_at(l, site),
+                                            .n_tokens = l->group->n_tokens,
+                                            .expert = FP8Q_NO_EXPERT};
 
     /* Calibration looks on here, before anything is quantized.  */
     if (fw->on_site)
         FP8Q_TRY(fw->on_site(fw->on_site_ctx, fw, &inputs, err));
+    if (l->until == site)
+        return FP8Q_OK;
 
     int status = run_products(l, &(struct site_run){first, n, x, outs}, products, err);
     fp8q_products_close(products, n);
@@ -168,6 +194,8 @@ static int run_latent_queries(const struct fp8q_layer *l, const float *x, struct
         return run_site(l, FP8Q_Q_PROJ, 1, x, &fw->q, err);
 
     FP8Q_TRY(run_site(l, FP8Q_Q_PROJ, 1, x, &q_a, err));
+    if (l->until == FP8Q_SITE_QKV)
+        return FP8Q_OK;
     FP8Q_TRY(norm_latent(l, FP8Q_Q_A_NORM, rank, rank, q_a, q_a, err));
     return run_site(l, FP8Q_Q_B_PROJ, 1, q_a, &fw->q, err);
 }
@@ -180,14 +208,20 @@ static int run_latent(const struct fp8q_layer *l, const float *x, struct fp8q_er
     float *kv_a = fw->latent.kv_a, *kv_c = fw->latent.kv_c;
     size_t stride = (size_t)a->kv_rank + a->turning;
     FP8Q_TRY(run_latent_queries(l, x, err));
+    if (l->until < FP8Q_SITE_KV_A)
+        return FP8Q_OK;
 
     FP8Q_TRY(run_site(l, FP8Q_KV_A_PROJ, 1, x, &kv_a, err));
+    if (l->until == FP8Q_SITE_KV_A)
+        return FP8Q_OK;
     FP8Q_TRY(norm_latent(l, FP8Q_KV_A_NORM, a->kv_rank, stride, kv_a, kv_c, err));
     FP8Q_TRY(fp8q_step_turn_key(l, err));
     if (l->branch->cache_scales)
         pass_latent(l);
 
     FP8Q_TRY(run_site(l, FP8Q_KV_B_PROJ, 1, kv_c, &fw->latent.kv, err));
+    if (l->until == FP8Q_SITE_KV_B)
+        return FP8Q_OK;
     return fp8q_step_spread(l, err);
 }
 
@@ -196,6 +230,9 @@ static int run_heads(const struct fp8q_layer *l, const float *x, struct fp8q_err
 {
     struct fp8q_forward *fw = l->fw;
     FP8Q_TRY(run_site(l, FP8Q_Q_PROJ, 3, x, (float *const[]){fw->q, fw->k, fw->v}, err));
+    if (l->until == FP8Q_SITE_QKV)
+        return FP8Q_OK;
+
     FP8Q_TRY(fp8q_step_rotate(l, err));
     if (l->branch->cache_scales)
         pass_cache(l);
@@ -214,11 +251,16 @@ static int run_attention(const struct fp8q_layer *l, struct fp8q_error *err)
         FP8Q_TRY(run_latent(l, x, err));
     else
         FP8Q_TRY(run_heads(l, x, err));
+    if (l->until < FP8Q_SITE_O)
+        return FP8Q_OK;
+
     if (fw->on_cache)
         FP8Q_TRY(fw->on_cache(fw->on_site_ctx, fw, l->group, l->index, err));
 
     FP8Q_TRY(fp8q_attention(fw, m, l->group, m->window[l->index], err));
     FP8Q_TRY(run_site(l, FP8Q_O_PROJ, 1, fw->att, &fw->x, err));
+    if (l->until == FP8Q_SITE_O)
+        return FP8Q_OK;
 
     FP8Q_TRY(norm_at(l, FP8Q_NORM_OUT, fw->x, fw->x, err));
     return fp8q_step_add(l, err);
@@ -231,6 +273,8 @@ static int run_dense(const struct fp8q_layer *l, const float *x, float *out, str
     const struct fp8q_model *m = l->branch->model;
     size_t width = (size_t)(m->sparse[l->index] ? m->moe.shared_width : m->intermediate);
     FP8Q_TRY(run_site(l, FP8Q_GATE_PROJ, 2, x, (float *const[]){fw->gate, fw->up}, err));
+    if (l->until == FP8Q_SITE_GATE_UP)
+        return FP8Q_OK;
     FP8Q_TRY(fp8q_step_activate(fw, m, fw->gate, fw->up, l->group->n_tokens, width, err));
     return run_site(l, FP8Q_DOWN_PROJ, 1, fw->gate, &out, err);
 }
@@ -250,6 +294,8 @@ static int run_mlp(const struct fp8q_layer *l, struct fp8q_error *err)
             FP8Q_TRY(run_dense(l, x, fw->routed, err));
         FP8Q_TRY(fp8q_experts(l, x, shared, err));
     }
+    if (l->until != FP8Q_N_SITES)
+        return FP8Q_OK;
 
     FP8Q_TRY(norm_at(l, FP8Q_NORM_MLP_OUT, fw->x, fw->x, err));
     return fp8q_step_add(l, err);
@@ -269,9 +315,14 @@ static void add_deepstack(const struct fp8q_layer *l)
 
 static int run_layer(const struct fp8q_layer *l, struct fp8q_error *err)
 {
-    FP8Q_TRY(run_attention(l, err));
+    if (l->from == FP8Q_SITE_QKV)
+        FP8Q_TRY(run_attention(l, err));
+    if (l->until < FP8Q_SITE_GATE_UP)
+        return FP8Q_OK;
+
     FP8Q_TRY(run_mlp(l, err));
-    add_deepstack(l);
+    if (l->until == FP8Q_N_SITES)
+        add_deepstack(l);
     return FP8Q_OK;
 }
 
@@ -293,7 +344,21 @@ int fp8q_forward_layer(struct fp8q_forward *fw, const struct fp8q_branch *branch
                        const struct fp8q_group *group, uint32_t layer, float *h,
                        struct fp8q_error *err)
 {
-    struct fp8q_layer l = {.fw = fw, .branch = branch, .group = group, .index = layer, .h = h};
+    const struct fp8q_part whole = {layer, FP8Q_SITE_QKV, FP8Q_N_SITES};
+    return fp8q_forward_part(fw, branch, group, &whole, h, err);
+}
+
+int fp8q_forward_part(struct fp8q_forward *fw, const struct fp8q_branch *branch,
+                      const struct fp8q_group *group, const struct fp8q_part *part, float *h,
+                      struct fp8q_error *err)
+{
+    struct fp8q_layer l = {.fw = fw,
+                           .branch = branch,
+                           .group = group,
+                           .index = part->layer,
+                           .from = part->from,
+                           .until = part->until,
+                           .h = h};
     for (unsigned i = 0; i < group->n_models; i++)
         if (group->rotary[i].model == branch->model)
             l.rotary = &group->rotary[i];
