@@ -13,6 +13,7 @@
 #include "base/dir.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "calibration/samples.h"
 #include "format/names.h"
 
 const char *const fp8q_calib_array_names[FP8Q_CALIB_N_ARRAYS] = {"sum", "sumsq", "absmax", "hblk",
@@ -381,6 +382,5 @@ size_t fp8q_calib_unheld(const struct fp8q_calib *calib)
 bool fp8q_calib_is_noise(const struct fp8q_calib *calib)
 {
     const struct fp8q_calib_meta *m = &calib->meta;
-    return m->nll_tokens > 0 && m->vocab >= 1024 &&
-           m->nll_sum / (double)m->nll_tokens >= 0.9 * log((double)m->vocab);
+    return fp8q_is_noise(m->nll_sum, m->nll_tokens, m->vocab);
 }

@@ -6,7 +6,7 @@
  * task is a block of 128 channels with all tokens of the group in order, so the sums depend on
  * nothing but the inputs: not on threads, and not on how samples are grouped.  The Hessian of a
  * block is a product of packed matrices over runs of tokens; a quarter of the runs goes into a
- * second one that is held out, for the guard of compensate.h.
+ * second one that is held out, for the guard of gptq.h.
  */
 #include "calibration/calib.h"
 
@@ -15,14 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "calibration/samples.h"
 #include "model/forward.h"
-#include "model/head.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "measure/internal.h"
-
-#define NLL_TOKENS 512 /* tokens, spread over the first group, whose likelihood is noted */
-#define HELD_RUN 64    /* tokens: with few samples, every fourth such run is held out */
 
 /* Accumulators of one site.  */
 struct sums {
@@ -42,26 +39,10 @@ struct collector {
     size_t first_sample; /* of it */
     float *inverse_norms;
     float *scratch; /* a worker's rows, packed twice, and product */
-    size_t scratch_floats, max_run, held_run;
+    size_t scratch_floats, max_run;
+    struct fp8q_holdout holdout;
     uint64_t work_done;
 };
-
-/* ---- which tokens are held out --------------------------------------------------------------- */
-
-/* Length of the run of tokens from @t on that have the same fate, and whether they are held out. */
-static size_t next_run(const struct collector *c, size_t sample, size_t n_tokens, size_t t,
-                       bool *held_out)
-{
-    /* Whole samples where there are enough: neighbouring tokens are alike, so that runs of one text
-     * would judge a fit by what it has nearly seen.  */
-    if (c->inputs->n_samples >= 4) {
-        *held_out = sample % 4 == 3;
-        return n_tokens - t;
-    }
-
-    *held_out = t / c->held_run % 4 == 3;
-    return fp8q_min_size((t / c->held_run + 1) * c->held_run, n_tokens) - t;
-}
 
 /* ---- one group at one site ------------------------------------------------------------------- */
 
@@ -162,7 +143,7 @@ static int block_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
 
         for (size_t t = 0, run; t < s->n_tokens; t += run) {
             bool held_out;
-            run = next_run(c, c->first_sample + i, s->n_tokens, t, &held_out);
+            run = fp8q_holdout_run(&c->holdout, c->first_sample + i, s->n_tokens, t, &held_out);
             add_moments(job, c->scratch + worker * c->scratch_floats, block, n, first + t, run,
                         held_out ? job->sums->held : job->sums->hblk);
         }
@@ -182,7 +163,7 @@ static void count_tokens(const struct site_job *job)
             job->site->count[s->modality ? s->modality[t] : 0]++;
         for (size_t t = 0, run; !c->options->no_moments && t < s->n_tokens; t += run) {
             bool held_out;
-            run = next_run(c, c->first_sample + i, s->n_tokens, t, &held_out);
+            run = fp8q_holdout_run(&c->holdout, c->first_sample + i, s->n_tokens, t, &held_out);
             job->site->moment_count[held_out] += (int64_t)run;
         }
     }
@@ -254,66 +235,6 @@ static int on_cache(void *ctx, struct fp8q_forward *fw, const struct fp8q_group 
             *most = fmaxf(*most, head_absmax(halves[half] + h * dim, group->n_tokens, stride, dim));
         }
     return FP8Q_OK;
-}
-
-/* ---- are the inputs likely ------------------------------------------------------------------- */
-
-/* Moves every @step-th position of @h that has a target to the front; how many there are.  */
-static size_t pick_targets(const struct fp8q_group *g, size_t hidden, size_t step, float *h,
-                           int64_t *targets)
-{
-    size_t n = 0, seen = 0;
-
-    for (size_t i = 0; i < g->n_samples; i++)
-        for (size_t t = 0; t < g->samples[i].n_tokens; t++) {
-            int64_t target = fp8q_sample_target(&g->samples[i], t);
-            if (target < 0 || !fp8q_sample_scored(&g->samples[i], t) || seen++ % step != 0)
-                continue;
-
-            /* Never backwards: row n stands at or before its token.  */
-            memmove(h + n * hidden, h + (g->first[i] + t) * hidden, hidden * sizeof(*h));
-            targets[n++] = target;
-        }
-    return n;
-}
-
-static int score_targets(struct collector *c, struct fp8q_forward *fw, float *h,
-                         const int64_t *targets, size_t n, struct fp8q_token_score *scores,
-                         struct fp8q_error *err)
-{
-    const struct fp8q_branch branch = {.model = c->model};
-
-    /* Embeddings have no targets: 0 tokens then say that no likelihood was noted.  */
-    c->calib.meta.nll_tokens = n;
-    if (n == 0)
-        return FP8Q_OK;
-    FP8Q_TRY(fp8q_forward_norm(fw, &branch, n, h, err));
-    FP8Q_TRY(
-        fp8q_head_score(fw, &(struct fp8q_head_job){&branch, 1, &h, targets, n, &scores}, err));
-
-    for (size_t t = 0; t < n; t++)
-        c->calib.meta.nll_sum += scores[t].nll;
-    return FP8Q_OK;
-}
-
-/* Likelihood of about NLL_TOKENS of the group's targets; @h is consumed.  */
-static int note_likelihood(struct collector *c, struct fp8q_forward *fw, const struct fp8q_group *g,
-                           float *h, struct fp8q_error *err)
-{
-    int64_t *targets = fp8q_array(g->n_tokens, sizeof(*targets));
-    struct fp8q_token_score *scores = fp8q_array(g->n_tokens, sizeof(*scores));
-    int status = targets && scores ? FP8Q_OK : fp8q_fail_nomem(err);
-
-    if (status == FP8Q_OK) {
-        /* Spread over the group: the first tokens of a text have the least context.  */
-        size_t step = g->n_tokens / NLL_TOKENS + 1;
-        size_t n = pick_targets(g, (size_t)c->model->hidden, step, h, targets);
-        status = score_targets(c, fw, h, targets, n, scores, err);
-    }
-
-    free(targets);
-    free(scores);
-    return status;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -400,8 +321,7 @@ static int open_collector(struct collector *c, size_t max_tokens, struct fp8q_er
 
     /* A run may be a whole sample.  */
     c->max_run = fp8q_longest_sample(c->inputs);
-    /* Short samples have shorter runs, so that the last quarter of the longest is held out.  */
-    c->held_run = c->max_run > 3 * HELD_RUN ? HELD_RUN : fp8q_max_size(c->max_run / 4, 1);
+    c->holdout = fp8q_holdout_of(c->inputs);
     c->scratch_floats = c->max_run * FP8Q_BLOCK + FP8Q_MOMENTS +
                         fp8q_packed_a(fw->gemm, FP8Q_BLOCK, c->max_run) +
                         fp8q_packed_b(fw->gemm, FP8Q_BLOCK, c->max_run);
@@ -452,7 +372,9 @@ static int run_group(void *ctx, const struct fp8q_group *g, size_t first_sample,
 
     /* One group tells text from noise (fp8q_calib_is_noise), and its states are needed no
      * longer.  */
-    return first_sample == 0 ? note_likelihood(c, c->fw, g, c->h, err) : FP8Q_OK;
+    return first_sample == 0 ? fp8q_likelihood(c->fw, c->model, g, c->h, &c->calib.meta.nll_sum,
+                                               &c->calib.meta.nll_tokens, err)
+                             : FP8Q_OK;
 }
 
 /* Arrays are written one at a time; sums of long runs are F64 until here.  */
