@@ -195,6 +195,8 @@ struct fp8q_request {
     enum fp8q_kv_cache kv_cache;
     const char *const *schemes; /* "PATTERN=NAME": another scheme than @scheme for what matches */
     size_t n_schemes;
+    bool gptq;          /* round layer by layer, by what the layers before make of @inputs */
+    const char *inputs; /* with @gptq: samples, `*.inputs.safetensors` */
 };
 
 static inline void fp8q_request_init(struct fp8q_request *request)
@@ -462,7 +464,7 @@ struct fp8q_result {
     uint64_t file_bytes;                             /* of all files written, copies aside */
     uint32_t source_fingerprint, output_fingerprint; /* docs: "The sidecar" */
     size_t resumed_shards;                           /* taken over from an earlier run */
-    size_t n_gptq, n_plain; /* with a calibration: linear inputs with GPTQ, with plain rounding */
+    size_t n_gptq, n_plain; /* linear inputs rounded by GPTQ, and plainly where it was asked for */
 };
 /* Of the last run that returned 0; NULL before.  */
 const struct fp8q_result *fp8q_conversion_result(const struct fp8q_conversion *conversion);

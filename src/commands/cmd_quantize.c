@@ -26,11 +26,11 @@ static const char details[] =
     "does.";
 
 static const struct cli_group groups[] = {
-    {"What is quantized", "ignore include unaligned calibration",
-     "ignore-file no-default-ignore like requantize strict allow-tower allow-unmatched"},
+    {"What is quantized", "ignore include unaligned gptq",
+     "inputs calibration input-range kv-cache ignore-file no-default-ignore like requantize strict "
+     "allow-tower allow-unmatched"},
     {"How it is written", "format scheme scale-fmt tp dry-run resume overwrite",
-     "output scales block-size max-shard-size part lock write-lock max-memory "
-     "input-range kv-cache"},
+     "output scales block-size max-shard-size part lock write-lock max-memory"},
     {.head = NULL}};
 
 /* What decides no byte of the output.  */
@@ -124,6 +124,7 @@ static int guard_inputs(struct cli *cli, const struct settings *s, const struct 
     FP8Q_TRY(fp8q_guard_add(guard, r->source, "the source", &cli->error));
     FP8Q_TRY(fp8q_guard_add(guard, r->like, "the checkpoint of --like", &cli->error));
     FP8Q_TRY(fp8q_guard_add(guard, r->calibration, "the calibration", &cli->error));
+    FP8Q_TRY(fp8q_guard_add(guard, r->inputs, "the inputs", &cli->error));
     FP8Q_TRY(fp8q_guard_add(guard, s->ignore_file, "the file of --ignore-file", &cli->error));
     return fp8q_output_check(s->write_lock, guard, &cli->error);
 }
@@ -171,14 +172,15 @@ static void report_done(struct cli *cli, const struct settings *s, const struct 
         return;
     }
 
+    const char *by = r->gptq ? r->inputs : r->calibration;
     bool for_scales = r->scheme == FP8Q_SCHEME_STATIC && result->n_gptq + result->n_plain == 0;
     if (r->calibration && for_scales)
         cli_print(cli, "input scales from %s\n", r->calibration);
-    else if (r->calibration)
+    else if (by)
         cli_print(cli,
                   "GPTQ rounding with %s: %zu linear inputs, plain rounding in %zu whose held-out "
                   "error did not fall\n",
-                  r->calibration, result->n_gptq, result->n_plain);
+                  by, result->n_gptq, result->n_plain);
 
     if (result->resumed_shards)
         cli_print(cli, "%zu shard%s taken over from an earlier run\n", result->resumed_shards,
@@ -273,6 +275,9 @@ int cmd_quantize(struct cli *cli)
         {.name = NULL}};
     const struct cli_rule rules[] = {
         {"lock", CLI_EXCLUDES, "write-lock"},
+        {"gptq", CLI_NEEDS, "inputs"},
+        {"gptq", CLI_EXCLUDES, "part"},
+        {"inputs", CLI_NEEDS, "gptq"},
         {"allow-unmatched", CLI_NEEDS, "ignore exclude ignore-file include"},
         {"allow-tower", CLI_NEEDS, "include no-default-ignore like"},
         {.option = NULL}};

@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "calibration/rounding.h"
+#include "calibration/sequential.h"
 #include "destination/commit.h"
 #include "destination/outdir.h"
 #include "convert/resume.h"
@@ -57,9 +58,8 @@ static int list_reads(struct job *j, struct fp8q_error *err)
         FP8Q_TRY(fp8q_guard_add(&j->reads, like->path, "the checkpoint of --like", err));
     for (size_t i = 0; like && i < like->n_shards; i++)
         FP8Q_TRY(fp8q_guard_add(&j->reads, like->shards[i].path, "a shard of --like", err));
-    if (j->o->request->calibration)
-        FP8Q_TRY(fp8q_guard_add(&j->reads, j->o->request->calibration, "the calibration", err));
-    return FP8Q_OK;
+    FP8Q_TRY(fp8q_guard_add(&j->reads, j->o->request->inputs, "the inputs", err));
+    return fp8q_guard_add(&j->reads, j->o->request->calibration, "the calibration", err);
 }
 
 static int list_files(struct job *j, struct fp8q_error *err)
@@ -95,6 +95,9 @@ static int add_sizes(const struct job *j, unsigned *part_of, uint64_t *size_out,
         FP8Q_TRY(fp8q_part_of_shards(plan, j->o->n_parts, part_of, err));
 
     *size_out = j->o->n_parts ? 0 : j->copies.bytes;
+    /* The working file is there until all shards are.  */
+    if (j->o->request->gptq)
+        *size_out += fp8q_codes_size(plan);
     /* The record of a shard holds its scales as well.  */
     for (size_t i = 0; i < plan->n_shards; i++)
         if (i != plan->sidecar && part_of[i] == j->o->part)
@@ -121,6 +124,10 @@ static enum fp8q_outdir_use use_of(const struct fp8q_convert_options *o)
 static int job_fill(struct job *j, struct fp8q_warnings *warnings, struct fp8q_error *err)
 {
     uint64_t size;
+    if (j->o->request->gptq && j->o->n_parts)
+        return fp8q_fail(err, FP8Q_E_ARG, "gptq-part",
+                         "--gptq goes through all layers in their order, so its work cannot be "
+                         "shared out: leave --part out");
 
     FP8Q_TRY(fp8q_side_files_list(j->plan->ckpt, &j->copies, warnings, err));
     FP8Q_TRY(list_reads(j, err));
@@ -181,23 +188,81 @@ int fp8q_convert_check(const struct fp8q_plan *plan, const struct fp8q_convert_o
 
 /* ---- rounding -------------------------------------------------------------------------------- */
 
-/* How values are rounded: plainly, or as a calibration file and its guard say.  */
+/* How values are rounded: plainly, as a calibration file and its guard say, or layer by layer before
+ * the stream.  */
 struct rounding {
     struct fp8q_rounding gptq;
-    bool compensates;
+    struct fp8q_codes codes;
+    bool compensates, has_codes;
     struct fp8q_text json; /* for the manifest */
 };
 
-static int open_rounding(const struct job *j, struct rounding *r,
+static int warn_about_inputs(const struct job *j, const struct fp8q_sequential *s,
+                             struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    const char *inputs = fp8q_show(&shown, j->o->request->inputs);
+
+    if (s->noise)
+        return fp8q_warn(warnings, err, "calibration-noise",
+                         "%s: the model finds its inputs no likelier than chance, so every linear "
+                         "keeps plain rounding",
+                         inputs);
+    if (s->n_unreached > 0)
+        FP8Q_TRY(fp8q_warn(warnings, err, "gptq-unreached",
+                           "%s: no token comes to %zu experts, which keep plain rounding: %s%s",
+                           inputs, s->n_unreached, s->unreached.data,
+                           s->n_unreached > FP8Q_NAMED_EXPERTS ? ", ..." : ""));
+    if (s->n_unheld > 0)
+        FP8Q_TRY(fp8q_warn(warnings, err, "calibration-unheld",
+                           "%s: of %zu linear inputs no token was held out, so nothing shows "
+                           "whether GPTQ helps and they keep plain rounding; give four samples or "
+                           "more",
+                           inputs, s->n_unheld));
+    return FP8Q_OK;
+}
+
+/* Layer by layer through the model, into a working file that the stream reads.  */
+static int round_layers(const struct job *j, const struct fp8q_outdir *out, struct rounding *r,
+                        struct fp8q_sequential *s, struct fp8q_warnings *warnings,
+                        struct fp8q_error *err)
+{
+    const struct fp8q_sequential_job job = {
+        .codes = &r->codes, .inputs = j->o->request->inputs, .watch = j->o->watch};
+    FP8Q_TRY(fp8q_codes_open(j->plan, j->o->kernel, out->names.work, &r->codes, err));
+    FP8Q_TRY(fp8q_sequential_run(&job, s, warnings, err));
+    FP8Q_TRY(warn_about_inputs(j, s, warnings, err));
+    return fp8q_sequential_json(s, j->o->request->inputs, &r->json, err);
+}
+
+static int open_codes(const struct job *j, const struct fp8q_outdir *out, struct rounding *r,
+                      struct fp8q_convert_result *result, struct fp8q_warnings *warnings,
+                      struct fp8q_error *err)
+{
+    struct fp8q_sequential s = {.names = NULL};
+    int status = round_layers(j, out, r, &s, warnings, err);
+
+    result->n_compensated = s.n_spread;
+    result->n_guarded = s.n_plain;
+    r->has_codes = !s.noise;
+    fp8q_sequential_reset(&s);
+    return status;
+}
+
+static int open_rounding(const struct job *j, const struct fp8q_outdir *out, struct rounding *r,
                          struct fp8q_convert_result *result, struct fp8q_warnings *warnings,
                          struct fp8q_error *err)
 {
     const char *calibration = j->o->request->calibration;
 
+    *r = (struct rounding){.codes = {.fd = -1}};
+    if (j->o->request->gptq)
+        return open_codes(j, out, r, result, warnings, err);
+
     /* Static scales take the same file, for another end; GPTQ rounds in blocks only.  */
     bool for_scales = fp8q_plan_has_scheme(j->plan, FP8Q_SCHEME_STATIC) &&
                       !fp8q_plan_has_scheme(j->plan, FP8Q_SCHEME_BLOCK);
-    *r = (struct rounding){.compensates = calibration && !for_scales};
+    r->compensates = calibration && !for_scales;
     if (!r->compensates) {
         fp8q_text_puts(&r->json, "{\"method\": \"nearest-even\"}");
         return fp8q_text_status(&r->json, err);
@@ -231,6 +296,7 @@ static void close_rounding(struct rounding *r)
 {
     if (r->compensates)
         fp8q_rounding_close(&r->gptq);
+    fp8q_codes_close(&r->codes);
     fp8q_text_reset(&r->json);
 }
 
@@ -249,7 +315,8 @@ static int stream_rest(const struct job *j, const struct fp8q_outdir *out,
                                     .record_dir = out->names.work,
                                     .skip = skip,
                                     .shared = j->o->n_parts != 0,
-                                    .rounding = rounding->compensates ? &rounding->gptq : NULL};
+                                    .rounding = rounding->compensates ? &rounding->gptq : NULL,
+                                    .codes = rounding->has_codes ? &rounding->codes : NULL};
 
     FP8Q_TRY(fp8q_parts_choose(plan, out, &asked, skip, resumed_out, err));
 
@@ -333,7 +400,7 @@ static int make_part(struct job *j, struct fp8q_outdir *out, struct rounding *ro
                      struct fp8q_convert_result *result, struct fp8q_warnings *warnings,
                      struct fp8q_error *err)
 {
-    FP8Q_TRY(open_rounding(j, rounding, result, warnings, err));
+    FP8Q_TRY(open_rounding(j, out, rounding, result, warnings, err));
     return stream(j, out, rounding, &result->resumed_shards, err);
 }
 
@@ -341,7 +408,7 @@ static int make_all(struct job *j, struct fp8q_outdir *out, struct rounding *rou
                     struct fp8q_convert_result *result, struct fp8q_warnings *warnings,
                     struct fp8q_error *err)
 {
-    FP8Q_TRY(open_rounding(j, rounding, result, warnings, err));
+    FP8Q_TRY(open_rounding(j, out, rounding, result, warnings, err));
     FP8Q_TRY(copy(j, out, err));
     FP8Q_TRY(stream(j, out, rounding, &result->resumed_shards, err));
     return finish(j, out, rounding, &result->finish, err);
@@ -537,7 +604,7 @@ static int make_rest(struct job *j, struct fp8q_outdir *out, struct rounding *ro
                      struct fp8q_convert_result *result, struct fp8q_warnings *warnings,
                      struct fp8q_error *err)
 {
-    FP8Q_TRY(open_rounding(j, rounding, result, warnings, err));
+    FP8Q_TRY(open_rounding(j, out, rounding, result, warnings, err));
     FP8Q_TRY(copy(j, out, err));
     return finish(j, out, rounding, &result->finish, err);
 }

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "calibration/codes.h"
 #include "calibration/rounding.h"
 #include "convert/record.h"
 
@@ -21,6 +22,7 @@ struct fp8q_stream_options {
      * makes its own in @record_dir, and what gets the name is whole.  */
     bool shared;
     struct fp8q_rounding *rounding; /* NULL, or error-compensated rounding */
+    const struct fp8q_codes *codes; /* NULL, or FP8 values that are rounded already */
 };
 
 /* A file that is open while stripes of it are left.  */

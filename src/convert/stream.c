@@ -143,7 +143,10 @@ static int quantize_stripe(struct stream *s, struct worker *w, struct fp8q_strip
                            struct fp8q_error *err)
 {
     struct fp8q_rounding *r = s->options->rounding;
+    const struct fp8q_codes *codes = s->options->codes;
     size_t source = job->piece->source;
+    if (codes && fp8q_codes_take(codes, source))
+        job->codes = codes;
     if (!r)
         return fp8q_stripe_quantize(job, err);
 

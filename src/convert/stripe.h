@@ -11,6 +11,7 @@
 #define FP8Q_STRIPE_H
 
 #include "plan/plan.h"
+#include "calibration/codes.h"
 #include "calibration/rounding.h"
 #include "checkpoint/weights.h"
 
@@ -24,6 +25,7 @@ struct fp8q_stripe_job {
     const char *src_path, *dst_path;
     const struct fp8q_weights *weights; /* FP8 sources: how codes become values */
     float *scales;                      /* the piece's scales; this stripe fills its rows */
+    const struct fp8q_codes *codes;     /* NULL, or where the FP8 values are already */
     const struct fp8q_hessian *site;    /* NULL, or GPTQ with it */
     const struct fp8q_gemm *gemm;       /* with a site */
     void *compensation;                 /* fp8q_gptq_scratch() bytes, with a site */

@@ -349,8 +349,8 @@ static int multiply_floats(const struct product_job *job, const struct fp8q_prod
         decode_rounded(fw->kernel, &rounded, (size_t)(s->end - s->first), width, w);
         w += (s->begin - s->first) * width;
     } else if (p->stand_in) {
-        FP8Q_TRY(p->stand_in->read(p->stand_in->ctx, p->weights.tensor, s->begin, n, s->packed, w,
-                                   err));
+        FP8Q_TRY(
+            p->stand_in->read(p->stand_in->ctx, p->weights.tensor, s->begin, n, s->packed, w, err));
     } else {
         FP8Q_TRY(fp8q_weights_read(&p->weights, fw->kernel, s->begin, n, s->packed, w, err));
     }

@@ -76,6 +76,10 @@ const struct fp8q_request_member fp8q_request_members[] = {
      "input-range", NULL, "HOW", "FP8_STATIC: absmax (default), p99.99, p99.9 or mse"},
     {"kv_cache", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(kv_cache), 0, kv_caches,
      "kv-cache", NULL, "TYPE", "fp8: scales of an FP8 cache of keys and values, from --calibration"},
+    {"gptq", FP8Q_MEMBER_FLAG, FP8Q_USE_QUANTIZE, AT(gptq), 0, NULL,
+     "gptq", NULL, NULL, "round layer by layer, by what the layers before make of --inputs FILE"},
+    {"inputs", FP8Q_MEMBER_TEXT, FP8Q_USE_QUANTIZE, AT(inputs), 0, NULL,
+     "inputs", "i", "FILE", "samples for --gptq: token ids or captured embeddings"},
     {"tp", FP8Q_MEMBER_COUNT, FP8Q_USE_QUANTIZE, AT(tp), 0, NULL,
      "tp", NULL, "N", "fail unless N-way tensor parallelism can be served"},
     {"max_shard_size", FP8Q_MEMBER_SIZE, FP8Q_USE_BOTH, AT(max_shard_size), 0, NULL,
@@ -249,6 +253,26 @@ static struct fp8q_select_options select_options(const struct fp8q_request *r,
                                         .like = like};
 }
 
+/* Sequential GPTQ has its own samples, and is one answer to the question how values are rounded.  */
+static int check_gptq(const struct fp8q_request *r, struct fp8q_error *err)
+{
+    if (r->gptq != (r->inputs != NULL))
+        return fp8q_fail(err, FP8Q_E_ARG, "gptq-inputs",
+                         "--gptq and --inputs FILE go together: the samples by which it rounds "
+                         "(`fp8q eval --text T --dump-inputs FILE` makes them of a text)");
+    if (!r->gptq)
+        return FP8Q_OK;
+
+    if (r->scheme != FP8Q_SCHEME_BLOCK && r->n_schemes == 0)
+        return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "gptq-scheme",
+                         "--gptq rounds weights with block scales; --scheme FP8_BLOCK has them");
+    if (r->calibration && r->kv_cache == FP8Q_KV_CACHE_NONE && r->n_schemes == 0)
+        return fp8q_fail(err, FP8Q_E_ARG, "gptq-calibration",
+                         "--gptq and --calibration both say how to round: leave --calibration out "
+                         "(what needs it for scales may have it)");
+    return FP8Q_OK;
+}
+
 /* Takes the caller's members over as they are, strings still the caller's.  */
 static int take_over(const struct fp8q_request *from, struct fp8q_request *r,
                      struct fp8q_error *err)
@@ -262,6 +286,7 @@ static int take_over(const struct fp8q_request *from, struct fp8q_request *r,
         r->to = FP8Q_BF16;
     for (const struct fp8q_request_member *m = fp8q_request_members; m->key; m++)
         FP8Q_TRY(check_member(m, r, err));
+    FP8Q_TRY(check_gptq(r, err));
 
     const struct fp8q_select_options select = select_options(r, NULL);
     r->format = fp8q_format_of(r->format, &select);

@@ -465,7 +465,9 @@ static int open_rounding(struct fp8q_comparison *c, struct fp8q_error *err)
                 list, fp8q_calib_site_of(plan->ckpt->tensors[p->source].name, &buf));
     }
 
-    c->derives_gptq = list && c->options->calibration;
+    /* What was rounded layer by layer is not to be had from statistics of the source's layers.  */
+    c->derives_gptq = list && c->options->calibration &&
+                      fp8q_json_path(c->report->manifest.json, "rounding.calibration");
     if (!c->derives_gptq)
         return FP8Q_OK;
 

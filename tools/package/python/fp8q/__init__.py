@@ -167,14 +167,15 @@ def _convert(request: _native.Request, dst: Optional[Path_], job: _native.Job, o
 
 
 def _request(src: Path_, ignore: Sequence[str], include: Sequence[str], like: Optional[Path_],
-             calibration: Optional[Path_], format: str, scheme: str, schemes: Dict[str, str],
-             scales: str, scale_fmt: str, unaligned: str, input_range: str, kv_cache: str, tp: int, max_shard_size: int,
+             calibration: Optional[Path_], inputs: Optional[Path_], format: str, scheme: str,
+             schemes: Dict[str, str], scales: str, scale_fmt: str, unaligned: str, input_range: str, kv_cache: str, tp: int, max_shard_size: int,
              flags: Dict[str, bool]) -> _native.Request:
     if isinstance(ignore, str) or isinstance(include, str):
         raise TypeError("ignore and include are lists of patterns")
     request = _native.sized(
         _native.Request, source=_native.encode(src), like=_native.encode(like), calibration=_native.encode(calibration),
-        n_ignore=len(ignore), n_include=len(include), tp=tp, max_shard_size=max_shard_size,
+        inputs=_native.encode(inputs), n_ignore=len(ignore), n_include=len(include), tp=tp,
+        max_shard_size=max_shard_size,
         format=_native.word(_native.FORMATS, format, "format"),
         scales=_native.word(_native.SCALES, scales, "scales"),
         scale_fmt=_native.word(_native.SCALE_FMTS, scale_fmt, "scale_fmt"),
@@ -191,10 +192,10 @@ def _request(src: Path_, ignore: Sequence[str], include: Sequence[str], like: Op
 
 
 def quantize(src: Path_, dst: Optional[Path_] = None, *, ignore: Sequence[str] = (), include: Sequence[str] = (),
-             like: Optional[Path_] = None, calibration: Optional[Path_] = None, format: str = "auto",
-             scheme: str = "FP8_BLOCK", schemes: Optional[Dict[str, str]] = None, scales: str = "sidecar",
+             like: Optional[Path_] = None, calibration: Optional[Path_] = None, inputs: Optional[Path_] = None,
+             format: str = "auto", scheme: str = "FP8_BLOCK", schemes: Optional[Dict[str, str]] = None, scales: str = "sidecar",
              scale_fmt: str = "f32", unaligned: str = "keep", input_range: str = "absmax", kv_cache: str = "none",
-             tp: int = 0, max_shard_size: int = 0,
+             tp: int = 0, max_shard_size: int = 0, gptq: bool = False,
              no_default_ignore: bool = False, allow_unmatched: bool = False, allow_tower: bool = False,
              strict: bool = False, requantize: bool = False, overwrite: bool = False, resume: bool = False,
              dry_run: bool = False, threads: int = 0, max_memory: int = 0, progress: Optional[Progress] = None) -> Conversion:
@@ -205,10 +206,10 @@ def quantize(src: Path_, dst: Optional[Path_] = None, *, ignore: Sequence[str] =
     `progress(stage, done, total, unit)` is called now and then, from another thread; what it raises stops the
     conversion and is raised here.
     """
-    request = _request(src, ignore, include, like, calibration, format, scheme, schemes or {}, scales, scale_fmt, unaligned,
-                       input_range, kv_cache, tp, max_shard_size,
+    request = _request(src, ignore, include, like, calibration, inputs, format, scheme, schemes or {}, scales, scale_fmt,
+                       unaligned,                       input_range, kv_cache, tp, max_shard_size,
                        {"no_default_ignore": no_default_ignore, "allow_unmatched": allow_unmatched,
-                        "allow_tower": allow_tower, "strict": strict, "requantize": requantize})
+                        "allow_tower": allow_tower, "strict": strict, "requantize": requantize, "gptq": gptq})
     return _convert(request, dst, _native.Job(progress, threads, max_memory, overwrite, resume), dry_run)
 
 

@@ -114,7 +114,8 @@ class Request(Structure):
                 ("allow_tower", c_bool), ("strict", c_bool), ("requantize", c_bool), ("format", c_int),
                 ("scales", c_int), ("scale_fmt", c_int), ("scheme", c_int), ("unaligned", c_int),
                 ("max_shard_size", c_uint64), ("tp", c_uint64), ("dequantize", c_bool), ("to", c_int),
-                ("input_range", c_int), ("kv_cache", c_int), ("schemes", POINTER(c_char_p)), ("n_schemes", c_size_t)]
+                ("input_range", c_int), ("kv_cache", c_int), ("schemes", POINTER(c_char_p)), ("n_schemes", c_size_t),
+                ("gptq", c_bool), ("inputs", c_char_p)]
 
 
 class Result(Structure):

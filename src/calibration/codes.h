@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * codes.h - FP8 values that were rounded before the stream asks for them: of sequential GPTQ, which
+ * goes through the model in the order of its layers and not in that of the files.
+ *
+ * They lie in a working file without a name, as large as the weights in FP8, which is gone when the
+ * run ends, however it ends.  Their scales are those of plain rounding, which the stream finds by
+ * itself.
+ */
+#ifndef FP8Q_CODES_H
+#define FP8Q_CODES_H
+
+#include "model/forward.h"
+#include "plan/plan.h"
+
+struct fp8q_coded {
+    uint64_t offset; /* UINT64_MAX: not rounded here */
+    float *scales;   /* [128 rows][128 columns]; NULL: nothing was put yet */
+};
+
+struct fp8q_codes {
+    const struct fp8q_plan *plan;
+    const struct fp8q_kernel *kernel;
+    struct fp8q_coded *of; /* by source tensor */
+    char *path;            /* of the file when it had a name: for messages */
+    int fd;
+    uint64_t size;
+    struct fp8q_stand_in stand_in; /* what the network sees of them */
+};
+
+/* Bytes of the working file: of all two-dimensional weights of the plan that get block scales.  */
+uint64_t fp8q_codes_size(const struct fp8q_plan *plan);
+
+/* Creates the working file in @dir.  fp8q_codes_close() it in every case.  */
+int fp8q_codes_open(const struct fp8q_plan *plan, const struct fp8q_kernel *kernel, const char *dir,
+                    struct fp8q_codes *codes_out, struct fp8q_error *err);
+void fp8q_codes_close(struct fp8q_codes *codes);
+
+/* Whether source tensor @source is rounded here.  */
+bool fp8q_codes_take(const struct fp8q_codes *codes, size_t source);
+/* Room for its scales, before its first values are put.  */
+int fp8q_codes_begin(struct fp8q_codes *codes, size_t source, struct fp8q_error *err);
+/* Rows from @row on, whole.  Any thread.  */
+int fp8q_codes_put(const struct fp8q_codes *codes, size_t source, uint64_t row, uint64_t n_rows,
+                   const uint8_t *values, struct fp8q_error *err);
+/* A rectangle of it, packed row-major.  Any thread.  */
+int fp8q_codes_get(const struct fp8q_codes *codes, size_t source, const struct fp8q_tile *tile,
+                   uint8_t *values_out, struct fp8q_error *err);
+
+#endif

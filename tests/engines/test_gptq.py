@@ -1,0 +1,109 @@
+"""quantize --gptq against sequential GPTQ in torch: as the paper writes it (by the inverse of the Hessian), in float64, on
+inputs that transformers' own forward pass gives the linears, with the weights before them rounded already."""
+import unittest
+
+import torch
+
+import quantize_ref as ref
+import test_forward as forward
+from common import *
+
+DAMPING, SHRINKAGE = 0.01, 0.2
+SITES = (("self_attn", ("q_proj", "k_proj", "v_proj")), ("self_attn", ("o_proj",)), ("mlp", ("gate_proj", "up_proj")),
+         ("mlp", ("down_proj",)))
+
+
+def samples(vocab):
+    """Words that follow one another, so that channels are correlated; eight samples, of which two are held out."""
+    generator = torch.Generator().manual_seed(3)
+    return [(torch.randint(0, 40, (n,), generator=generator).cumsum(0) % vocab) for n in (90, 60, 75, 80, 61, 64, 77, 70)]
+
+
+def moments(model, module, ids):
+    """Second moments of the unit-length inputs of a linear: of the samples to fit, and of those held out."""
+    sums = [0, 0]
+    with torch.no_grad():
+        for i, x in enumerate(ids):
+            seen = []
+            hook = module.register_forward_pre_hook(lambda m, a: seen.append(a[0].detach().flatten(0, -2).double()))
+            model(input_ids=x[None])
+            hook.remove()
+            u = seen[0] / seen[0].norm(dim=1, keepdim=True)
+            sums[i % 4 == 3] += u.T @ u
+    return sums
+
+
+def plain(w, scales):
+    return ref.codes_of(w.float() / scales).double() * scales.double()
+
+
+def compensated(w, scales, h):
+    """Columns by falling moment, each error spread over those that follow."""
+    n = len(h)
+    order = torch.argsort(h.diagonal(), descending=True, stable=True)
+    h = h[order][:, order]
+    mean = h.diagonal().mean()
+    a = h * (1 - SHRINKAGE) + torch.diag(h.diagonal() * SHRINKAGE + DAMPING * mean)
+    u = torch.linalg.cholesky(torch.linalg.inv(a), upper=True)
+    w, scales, out = w.double()[:, order].clone(), scales[:, order], torch.empty(w.shape, dtype=torch.float64)
+    for i in range(n):
+        q = ref.codes_of(w[:, i].float() / scales[:, i]).double() * scales[:, i].double()
+        out[:, order[i]] = q
+        w[:, i + 1:] -= ((w[:, i] - q) / u[i, i])[:, None] * u[i, i + 1:]
+    return out
+
+
+def error(w, q, h):
+    d = w.double() - q
+    return float(((d @ h) * d).sum())
+
+
+class Gptq(Case):
+    def compare(self, name, options, *more):
+        source, model = forward.make(name, "llama", options)
+        ids = samples(options["vocab_size"])
+        inputs = forward.write_inputs(source + ".inputs.safetensors", ids)
+        ue8m0 = "ue8m0" in more
+        got = read(quantized(source, "--gptq", "--inputs", inputs, *more))
+        before = after = beside = spread = 0
+
+        for layer in range(options["num_hidden_layers"]):
+            for part, linears in SITES:
+                modules = {f"model.layers.{layer}.{part}.{l}": getattr(getattr(model.model.layers[layer], part), l)
+                           for l in linears}
+                fit, held = moments(model, next(iter(modules.values())), ids)
+                weights = {n: m.weight.detach() for n, m in modules.items()}
+                scales = {n: ref.spread(ref.quantize_block(w, ue8m0)[1], w.shape) for n, w in weights.items()}
+                both = [sum(error(w, f(w, scales[n]), held) for n, w in weights.items())
+                        for f in (plain, lambda w, s: compensated(w, s, fit))]
+                helps = both[1] < both[0]
+                spread += helps
+
+                for n, w in weights.items():
+                    want = compensated(w, scales[n], fit + held) if helps else plain(w, scales[n])
+                    mine = got[n + ".weight"].double() * scales[n].double()
+                    # F32 against F64: now and then a value near a tie goes the other way, and others follow it.
+                    same = float((want == mine).double().mean())
+                    self.check(same > 0.99 if helps else same == 1, f"{n}: {same:.4f} of the values are the reference's")
+                    before += error(w, plain(w, scales[n]), fit + held)
+                    after += error(w, mine, fit + held)
+                    beside += error(w, want, fit + held)
+                    with torch.no_grad():
+                        modules[n].weight.copy_(mine.float())
+        self.check(abs(after / beside - 1) < 0.01, f"{name}: output error {after:.6g}, the reference's {beside:.6g}")
+        self.check(spread >= options["num_hidden_layers"], f"{name}: GPTQ in {spread} inputs of the reference")
+        self.check(after < 0.95 * before, f"{name}: output error {after:.6g}, of plain rounding {before:.6g}")
+
+    def test_blocks(self):
+        self.compare("gptq", forward.SMALL)
+
+    def test_powers_of_two(self):
+        self.compare("gptq-ue8m0", forward.SMALL | dict(num_hidden_layers=1), "--scale-fmt", "ue8m0")
+
+    def test_unaligned(self):
+        self.compare("gptq-unaligned", forward.SMALL | dict(intermediate_size=328, num_hidden_layers=1), "--unaligned",
+                     "quantize")
+
+
+if __name__ == "__main__":
+    main(at_least=40)
