@@ -29,8 +29,8 @@ static const struct cli_group groups[] = {
     {"What is quantized", "ignore include unaligned gptq",
      "inputs calibration input-range kv-cache ignore-file no-default-ignore like requantize strict "
      "allow-tower allow-unmatched"},
-    {"How it is written", "format scheme scale-fmt tp dry-run resume overwrite",
-     "output scales block-size max-shard-size part lock write-lock max-memory"},
+    {"How it is written", "format scheme scale-fmt dry-run resume overwrite",
+     "output tp scales block-size max-shard-size part lock write-lock max-memory"},
     {.head = NULL}};
 
 /* What decides no byte of the output.  */

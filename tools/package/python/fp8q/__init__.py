@@ -168,8 +168,8 @@ def _convert(request: _native.Request, dst: Optional[Path_], job: _native.Job, o
 
 def _request(src: Path_, ignore: Sequence[str], include: Sequence[str], like: Optional[Path_],
              calibration: Optional[Path_], inputs: Optional[Path_], format: str, scheme: str,
-             schemes: Dict[str, str], scales: str, scale_fmt: str, unaligned: str, input_range: str, kv_cache: str, tp: int, max_shard_size: int,
-             flags: Dict[str, bool]) -> _native.Request:
+             schemes: Dict[str, str], scales: str, scale_fmt: str, unaligned: str, input_range: str, kv_cache: str,
+             tp: int, max_shard_size: int, flags: Dict[str, bool]) -> _native.Request:
     if isinstance(ignore, str) or isinstance(include, str):
         raise TypeError("ignore and include are lists of patterns")
     request = _native.sized(
@@ -193,8 +193,8 @@ def _request(src: Path_, ignore: Sequence[str], include: Sequence[str], like: Op
 
 def quantize(src: Path_, dst: Optional[Path_] = None, *, ignore: Sequence[str] = (), include: Sequence[str] = (),
              like: Optional[Path_] = None, calibration: Optional[Path_] = None, inputs: Optional[Path_] = None,
-             format: str = "auto", scheme: str = "FP8_BLOCK", schemes: Optional[Dict[str, str]] = None, scales: str = "sidecar",
-             scale_fmt: str = "f32", unaligned: str = "keep", input_range: str = "absmax", kv_cache: str = "none",
+             format: str = "auto", scheme: str = "FP8_BLOCK", schemes: Optional[Dict[str, str]] = None,
+             scales: str = "sidecar", scale_fmt: str = "f32", unaligned: str = "keep", input_range: str = "absmax", kv_cache: str = "none",
              tp: int = 0, max_shard_size: int = 0, gptq: bool = False,
              no_default_ignore: bool = False, allow_unmatched: bool = False, allow_tower: bool = False,
              strict: bool = False, requantize: bool = False, overwrite: bool = False, resume: bool = False,
@@ -207,7 +207,7 @@ def quantize(src: Path_, dst: Optional[Path_] = None, *, ignore: Sequence[str] =
     conversion and is raised here.
     """
     request = _request(src, ignore, include, like, calibration, inputs, format, scheme, schemes or {}, scales, scale_fmt,
-                       unaligned,                       input_range, kv_cache, tp, max_shard_size,
+                       unaligned, input_range, kv_cache, tp, max_shard_size,
                        {"no_default_ignore": no_default_ignore, "allow_unmatched": allow_unmatched,
                         "allow_tower": allow_tower, "strict": strict, "requantize": requantize, "gptq": gptq})
     return _convert(request, dst, _native.Job(progress, threads, max_memory, overwrite, resume), dry_run)
