@@ -2,7 +2,7 @@
  *
  * sequential.c - the walk through layers and inputs.
  *
- * How it works.  For each of the four sites of a layer:
+ * How it works.  For each site of a layer:
  *
  *     bring_all      every group of samples runs up to the site (model/forward.h, fp8q_part); what
  *                    arrives there is added to the moments
@@ -75,7 +75,8 @@ static struct site_weights weights_of(const struct walk *w, uint32_t expert)
 
     for (int i = 0; i < FP8Q_N_LINEARS; i++) {
         enum fp8q_linear linear = (enum fp8q_linear)i;
-        if (fp8q_linear_site(linear) != w->site)
+        bool exists = expert != FP8Q_NO_EXPERT || fp8q_linear_exists(&w->model, w->layer, linear);
+        if (fp8q_linear_site(linear) != w->site || !exists)
             continue;
         add_weight(w,
                    expert == FP8Q_NO_EXPERT

@@ -3,8 +3,8 @@
  * sequential.h - GPTQ in one pass: a model's layers are rounded one after another, each by what the
  * rounded layers before it make of the samples.
  *
- * Within a layer the four inputs of its linears (q/k/v; o; gate/up; down, and those of each expert)
- * come one after another, too: all samples are brought to an input, its second moments are taken in
+ * Within a layer the inputs of its linears (q/k/v; o; gate/up; down, and those of each expert) come
+ * one after another, too: all samples are brought to an input, its second moments are taken in
  * full, its weights are rounded (spread.h), and the samples go on through the rounded weights.
  *
  * Memory: the hidden states of all samples, the buffers of a forward pass, and for one input three
