@@ -251,4 +251,5 @@ void fp8q_architecture_list(struct fp8q_text *out)
         fp8q_text_printf(out, "%s%s", i ? ", " : "", architectures[i].model_type);
     for (size_t i = 2; i < sizeof(wrappers) / sizeof(*wrappers); i++) /* two stand above */
         fp8q_text_printf(out, ", %s", wrappers[i]);
+    fp8q_text_puts(out, ", and the policies pi0, pi0.5, pi0-FAST, SmolVLA and GR00T");
 }

@@ -413,10 +413,7 @@ int fp8q_forward_embed(struct fp8q_forward *fw, const struct fp8q_branch *branch
 {
     const struct fp8q_model *m = branch->model;
     struct fp8q_weights weights;
-    struct fp8q_name name = {""};
-    strcat(strcat(name.text, m->prefix), "embed_tokens.weight");
-
-    FP8Q_TRY(fp8q_weights_open(m->ckpt, name.text, &weights, err));
+    FP8Q_TRY(fp8q_weights_open(m->ckpt, m->embed_name, &weights, err));
     int status = embed_all(fw, m, &weights, group, h, err);
     fp8q_weights_reset(&weights);
     return status;

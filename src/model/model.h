@@ -89,11 +89,11 @@ struct fp8q_moe {
 };
 
 struct fp8q_model {
-    const struct fp8q_ckpt *ckpt;    /* borrowed */
-    char architecture[32];           /* the language model's `model_type` */
-    char prefix[64];                 /* "model.", "model.language_model.", ... */
-    char head_name[96];              /* tensor that gives the logits */
-    const char *norms[FP8Q_N_NORMS]; /* names behind "layers.N."; NULL: none */
+    const struct fp8q_ckpt *ckpt;       /* borrowed */
+    char architecture[32];              /* the language model's `model_type` */
+    char prefix[64];                    /* "model.", "model.language_model.", ... */
+    char head_name[96], embed_name[96]; /* tensors that give the logits, and that ids are rows of */
+    const char *norms[FP8Q_N_NORMS];    /* names behind "layers.N."; NULL: none */
 
     uint32_t n_layers, n_heads, n_kv_heads;
     uint32_t head_dim, value_dim; /* of queries and keys; of values, mostly the same */

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "model/internal.h"
+#include "select/backbone.h"
 #include "select/families.h"
 #include "checkpoint/packed.h"
 
@@ -190,29 +191,38 @@ static int check_layer(struct fp8q_model *m, uint32_t layer, struct fp8q_error *
     return check_norms(m, layer, err);
 }
 
+/* The table of tokens; of two tied ones a file that drops copies may keep the head alone.  */
+static int find_table(struct fp8q_model *m, struct fp8q_error *err)
+{
+    const struct fp8q_tensor *table = fp8q_backbone_table(m->ckpt, m->prefix);
+    if (!table)
+        table = fp8q_backbone_head(m->ckpt, m->prefix);
+
+    if (table)
+        snprintf(m->embed_name, sizeof(m->embed_name), "%s", table->name);
+    else
+        snprintf(m->embed_name, sizeof(m->embed_name), "%sembed_tokens.weight", m->prefix);
+    return check_tensor(m, m->embed_name, 2, m->vocab, m->hidden, err);
+}
+
 /* Tied as config.json says; where it does not, as the file says.  */
 static int find_head(struct fp8q_model *m, const struct fp8q_json *text, bool tied_by_default,
                      struct fp8q_error *err)
 {
-    static const char *const heads[] = {"lm_head.weight", "language_model.lm_head.weight",
-                                        "backbone.eagle_model.language_model.lm_head.weight"};
     const struct fp8q_json *tie = fp8q_json_get(m->ckpt->config, "tie_word_embeddings");
     const struct fp8q_json *tie_text = fp8q_json_get(text, "tie_word_embeddings");
-    const char *head = NULL;
-    for (size_t i = 0; i < sizeof(heads) / sizeof(*heads) && !head; i++)
-        if (fp8q_ckpt_find(m->ckpt, heads[i]))
-            head = heads[i];
+    const struct fp8q_tensor *head = fp8q_backbone_head(m->ckpt, m->prefix);
 
     /* A wrapper may say so at the top or in its language model's part.  */
     m->tied = fp8q_json_bool(tie, false) || fp8q_json_bool(tie_text, false);
     if (!tie && !tie_text)
         m->tied = head == NULL || (tied_by_default && m->ckpt->config == text);
 
+    /* A tied head that is stored all the same is a copy, and not read.  */
     if (m->tied)
-        /* A tied head that is stored all the same is a copy, and not read.  */
-        snprintf(m->head_name, sizeof(m->head_name), "%sembed_tokens.weight", m->prefix);
+        snprintf(m->head_name, sizeof(m->head_name), "%s", m->embed_name);
     else
-        snprintf(m->head_name, sizeof(m->head_name), "%s", head ? head : heads[0]);
+        snprintf(m->head_name, sizeof(m->head_name), "%s", head ? head->name : "lm_head.weight");
 
     FP8Q_TRY(check_tensor(m, m->head_name, 2, m->vocab, m->hidden, err));
 
@@ -249,8 +259,7 @@ static int find_tensors(struct fp8q_model *m, struct fp8q_error *err)
     if (!m->scaling || !m->served || !m->static_scale)
         return fp8q_fail_nomem(err);
 
-    snprintf(name.text, sizeof(name.text), "%sembed_tokens.weight", m->prefix);
-    FP8Q_TRY(check_tensor(m, name.text, 2, m->vocab, m->hidden, err));
+    FP8Q_TRY(find_table(m, err));
     snprintf(name.text, sizeof(name.text), "%snorm.weight", m->prefix);
     FP8Q_TRY(check_tensor(m, name.text, 1, m->hidden, 0, err));
 
@@ -301,11 +310,29 @@ static int find_architecture(const struct fp8q_ckpt *ckpt, const struct fp8q_jso
     return status;
 }
 
-static int describe(struct fp8q_model *m, struct fp8q_error *err)
+/* A policy's language model is described by its tensors: its config goes to *@own_out, to be freed.
+ */
+static int describe_policy(struct fp8q_model *m, const struct fp8q_json **text_out,
+                           const struct fp8q_architecture **arch_out, struct fp8q_json **own_out,
+                           struct fp8q_error *err)
+{
+    snprintf(m->architecture, sizeof(m->architecture), "policy");
+    FP8Q_TRY(find_prefix(m, err));
+    FP8Q_TRY(fp8q_backbone_config(m->ckpt, m->prefix, own_out, err));
+    *text_out = *own_out;
+    *arch_out =
+        fp8q_architecture_find(fp8q_json_string(fp8q_json_get(*own_out, "model_type"), NULL));
+    return FP8Q_OK;
+}
+
+static int describe(struct fp8q_model *m, struct fp8q_json **own_out, struct fp8q_error *err)
 {
     const struct fp8q_architecture *arch;
     const struct fp8q_json *text;
-    FP8Q_TRY(find_architecture(m->ckpt, &text, &arch, err));
+    if (fp8q_backbone_of_policy(m->ckpt->config))
+        FP8Q_TRY(describe_policy(m, &text, &arch, own_out, err));
+    else
+        FP8Q_TRY(find_architecture(m->ckpt, &text, &arch, err));
     snprintf(m->architecture, sizeof(m->architecture), "%s", arch->model_type);
 
     /* The sizes come first: they bound what is looked for among the tensors.  */
@@ -320,9 +347,11 @@ int fp8q_model_open(const struct fp8q_ckpt *ckpt, struct fp8q_model *model_out,
                     struct fp8q_error *err)
 {
     *model_out = (struct fp8q_model){.ckpt = ckpt};
+    struct fp8q_json *own = NULL;
     int status = fp8q_refuse_packed(ckpt, err);
     if (status == FP8Q_OK)
-        status = describe(model_out, err);
+        status = describe(model_out, &own, err);
+    fp8q_json_free(own);
     if (status != FP8Q_OK)
         fp8q_model_reset(model_out);
     return status;

@@ -30,10 +30,9 @@ static void other_families_are_refused_by_name(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"gpt-oss", "\"gpt_oss\""},           {"qwen3-next", "\"qwen3_next\""},
-        {"llama4-text", "\"llama4_text\""},   {"smolvla", "\"(none)\""},
-        {"bare-file", "no config.json"},      {"unknown-family", "\"orbit_wm\""},
-        {"qwen3-vl-moe", "\"qwen3_vl_moe\""},
+        {"gpt-oss", "\"gpt_oss\""},         {"qwen3-next", "\"qwen3_next\""},
+        {"llama4-text", "\"llama4_text\""}, {"bare-file", "no config.json"},
+        {"unknown-family", "\"orbit_wm\""}, {"qwen3-vl-moe", "\"qwen3_vl_moe\""},
     };
     struct fp8q_error err = {0};
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
@@ -47,6 +46,47 @@ static void other_families_are_refused_by_name(void **state)
                                         "phi3-ragged-parts"};
     for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
         assert_ok(try_model(data_path("checkpoints/%s", known[i]), &err), &err);
+}
+
+/* A policy's config.json says nothing of its language model: shapes and the policy's type do.  */
+static void policies_are_described_by_their_tensors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *architecture, *prefix, *embed, *head;
+        uint32_t layers, heads, kv_heads, dim;
+        uint64_t hidden, vocab;
+    } cases[] = {
+        {"pi05-lerobot", "gemma", "model.paligemma_with_expert.paligemma.model.language_model.",
+         "model.paligemma_with_expert.paligemma.lm_head.weight",
+         "model.paligemma_with_expert.paligemma.lm_head.weight", 1, 2, 1, 128, 128, 128},
+        {"smolvla", "llama", "model.vlm_with_expert.vlm.model.text_model.",
+         "model.vlm_with_expert.vlm.model.text_model.embed_tokens.weight",
+         "model.vlm_with_expert.vlm.lm_head.weight", 2, 3, 1, 64, 192, 128},
+        {"gr00t-n1.5", "qwen3", "backbone.eagle_model.language_model.model.",
+         "backbone.eagle_model.language_model.model.embed_tokens.weight",
+         "backbone.eagle_model.language_model.model.embed_tokens.weight", 1, 2, 1, 128, 128, 128},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct fp8q_error err = {0};
+        struct fp8q_ckpt *ckpt;
+        struct fp8q_model m;
+        assert_ok(fp8q_ckpt_open(data_path("checkpoints/%s", cases[i].name), &ckpt, NULL, &err),
+                  &err);
+        assert_ok(fp8q_model_open(ckpt, &m, &err), &err);
+        assert_string_equal(m.architecture, cases[i].architecture);
+        assert_string_equal(m.prefix, cases[i].prefix);
+        assert_string_equal(m.embed_name, cases[i].embed);
+        assert_string_equal(m.head_name, cases[i].head);
+        assert_int_equal(m.n_layers, cases[i].layers);
+        assert_int_equal(m.n_heads, cases[i].heads);
+        assert_int_equal(m.n_kv_heads, cases[i].kv_heads);
+        assert_int_equal(m.head_dim, cases[i].dim);
+        assert_int_equal(m.hidden, cases[i].hidden);
+        assert_int_equal(m.vocab, cases[i].vocab);
+        fp8q_model_reset(&m);
+        fp8q_ckpt_close(ckpt);
+    }
 }
 
 /* One key of llama-untied's config.json is replaced.  */
@@ -310,6 +350,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_families_are_refused_by_name),
+        cmocka_unit_test(policies_are_described_by_their_tensors),
         cmocka_unit_test(bad_configs_are_refused),
         cmocka_unit_test(every_layout_of_scales_is_read),
         cmocka_unit_test(broken_inputs_are_refused),
