@@ -501,3 +501,9 @@ int fp8q_select(const struct fp8q_ckpt *ckpt, const struct fp8q_select_options *
         s->n_quantize += s->decisions[i].quantize;
     return FP8Q_OK;
 }
+
+void fp8q_selection_reset(struct fp8q_selection *s)
+{
+    free(s->decisions);
+    *s = (struct fp8q_selection){0};
+}
