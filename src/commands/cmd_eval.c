@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_eval.c - `fp8q eval SRC DST`: how far the outputs of two checkpoints differ.
+ * cmd_eval.c - `fp8q eval SRC DST...`: how far the outputs of checkpoints differ from the source's.
  */
 #include <math.h>
 #include <stdio.h>
@@ -18,83 +18,131 @@
 
 struct args {
     struct cli_inputs inputs;
-    unsigned acts; /* enum fp8q_acts */
-    const char *evidence, *stack;
+    unsigned acts;            /* enum fp8q_acts */
+    struct cli_list evidence; /* a file for each output */
+    const char *stack;
     bool decompose, requant, overwrite, fp8_cache;
 };
 
+/* One checkpoint to be compared with the source.  */
+struct output {
+    struct fp8q_ckpt *ckpt;
+    struct fp8q_model model;
+    struct cli_origin origin;
+    struct fp8q_text differences; /* of its config.json */
+};
+
 struct state {
-    struct fp8q_ckpt *source, *output;
-    struct fp8q_model source_model, output_model;
+    struct fp8q_ckpt *source;
+    struct fp8q_model source_model;
     struct fp8q_inputs inputs;
     uint32_t source_print;
-    struct cli_origin origin;     /* of the output */
-    struct fp8q_text differences; /* of the two config.json */
-    struct fp8q_eval eval;
+    struct output outputs[FP8Q_EVAL_MAX_OUTPUTS];
+    struct fp8q_eval evals[FP8Q_EVAL_MAX_OUTPUTS];
+    unsigned n_outputs;
 };
 
 /* In the order of enum fp8q_acts.  */
 static const char *const acts_names[] = {"none", "served", "block", "block-pow2", "token", NULL};
 
-static int open_both(struct cli *cli, const char *const *paths, const struct args *args,
-                     struct state *s)
+static int open_output(struct cli *cli, const char *path, struct state *s, struct output *o)
+{
+    struct fp8q_error *err = &cli->error;
+    FP8Q_TRY(fp8q_ckpt_open(path, &o->ckpt, &cli->warnings, err));
+    FP8Q_TRY(fp8q_model_open(o->ckpt, &o->model, err));
+    FP8Q_TRY(fp8q_model_same(&s->source_model, &o->model, err));
+
+    /* Networks that compute different things can be compared, but not without saying so.  */
+    fp8q_model_differences(&s->source_model, &o->model, &o->differences);
+    FP8Q_TRY(fp8q_text_status(&o->differences, err));
+    if (o->differences.len)
+        FP8Q_TRY(fp8q_warn(&cli->warnings, err, "config-differs",
+                           "%s computes something else than its source, by its own config.json: %s",
+                           path, o->differences.data));
+    return FP8Q_OK;
+}
+
+static int open_all(struct cli *cli, const char *const *paths, const struct args *args,
+                    struct state *s)
 {
     struct fp8q_error *err = &cli->error;
     FP8Q_TRY(fp8q_ckpt_open(paths[0], &s->source, &cli->warnings, err));
-    FP8Q_TRY(fp8q_ckpt_open(paths[1], &s->output, &cli->warnings, err));
-
     FP8Q_TRY(fp8q_model_open(s->source, &s->source_model, err));
-    FP8Q_TRY(fp8q_model_open(s->output, &s->output_model, err));
-    FP8Q_TRY(fp8q_model_same(&s->source_model, &s->output_model, err));
+    for (unsigned i = 0; i < s->n_outputs; i++)
+        FP8Q_TRY(open_output(cli, paths[1 + i], s, &s->outputs[i]));
 
-    /* Networks that compute different things can be compared, but not without saying so.  */
-    fp8q_model_differences(&s->source_model, &s->output_model, &s->differences);
-    FP8Q_TRY(fp8q_text_status(&s->differences, err));
-    if (s->differences.len)
-        FP8Q_TRY(fp8q_warn(&cli->warnings, err, "config-differs",
-                           "%s computes something else than its source, by its own config.json: %s",
-                           paths[1], s->differences.data));
-
-    /* By the tokenizer of the source: both must see the same tokens.  */
+    /* By the tokenizer of the source: all must see the same tokens.  */
     FP8Q_TRY(cli_inputs_open(cli, &args->inputs, s->source, &s->inputs));
     FP8Q_TRY(fp8q_inputs_check(&s->inputs, &s->source_model, err));
 
-    /* Last, as it reads every byte of both.  */
+    /* Last, as it reads every byte of all.  */
     unsigned threads = (unsigned)cli->threads;
     FP8Q_TRY(fp8q_fingerprint(s->source, threads, &cli->watch, &s->source_print, err));
-    return cli_origin_read(cli, s->output, &s->origin);
+    for (unsigned i = 0; i < s->n_outputs; i++)
+        FP8Q_TRY(cli_origin_read(cli, s->outputs[i].ckpt, &s->outputs[i].origin));
+    return FP8Q_OK;
 }
 
-/* The head of the evidence, which borrows from @s.  */
-static struct fp8q_evidence evidence_of(const struct args *args, struct state *s)
+/* The head of the evidence, which borrows from @s and @o.  */
+static struct fp8q_evidence evidence_of(const struct args *args, const struct state *s,
+                                        const struct output *o)
 {
     return (struct fp8q_evidence){.kind = (char *)"eval",
                                   .tool = (char *)("fp8q " FP8Q_VERSION),
                                   .stack = (char *)args->stack,
-                                  .rounding = s->origin.rounding[0] ? s->origin.rounding : NULL,
+                                  .rounding =
+                                      o->origin.rounding[0] ? (char *)o->origin.rounding : NULL,
                                   .source = {true, s->source_print},
-                                  .output = s->origin.output,
-                                  .config = s->origin.config,
+                                  .output = o->origin.output,
+                                  .config = o->origin.config,
                                   .inputs = {true, s->inputs.fingerprint}};
 }
 
-static void write_results(struct fp8q_jsonw *w, const struct args *args, const struct state *s)
+static void write_results(struct fp8q_jsonw *w, const struct args *args, const struct state *s,
+                          unsigned i)
 {
+    const struct output *o = &s->outputs[i];
     fp8q_jsonw_string(w, "source", s->source->path);
-    fp8q_jsonw_string(w, "output", s->output->path);
+    fp8q_jsonw_string(w, "output", o->ckpt->path);
     fp8q_jsonw_string(w, "dataset", s->inputs.dataset);
     fp8q_jsonw_uint(w, "n_samples", s->inputs.n_samples);
     fp8q_jsonw_string(w, "acts", acts_names[args->acts]);
-    fp8q_jsonw_string(w, "acts_served", fp8q_served_name(&s->output_model));
+    fp8q_jsonw_string(w, "acts_served", fp8q_served_name(&o->model));
     fp8q_jsonw_string(w, "kv_cache", args->fp8_cache ? "fp8" : "none");
-    fp8q_jsonw_string(w, "config_differences", s->differences.data ? s->differences.data : "");
-    fp8q_eval_json(&s->eval, w);
+    fp8q_jsonw_string(w, "config_differences", o->differences.data ? o->differences.data : "");
+    fp8q_eval_json(&s->evals[i], w);
 }
 
-static int write_evidence(struct cli *cli, const struct args *args, struct state *s)
+/* As in the evidence of output @i, but for the time and the tool.  */
+static void write_subject(struct fp8q_jsonw *w, const struct args *args, const struct state *s,
+                          unsigned i)
+{
+    const struct fp8q_evidence evidence = evidence_of(args, s, &s->outputs[i]);
+    fp8q_evidence_write_subject(w, &evidence);
+    write_results(w, args, s, i);
+}
+
+static void write_json(struct fp8q_jsonw *w, const struct args *args, const struct state *s)
+{
+    if (s->n_outputs == 1) {
+        write_subject(w, args, s, 0);
+        return;
+    }
+
+    fp8q_jsonw_open(w, "outputs", '[');
+    for (unsigned i = 0; i < s->n_outputs; i++) {
+        fp8q_jsonw_open(w, NULL, '{');
+        write_subject(w, args, s, i);
+        fp8q_jsonw_close(w, '}');
+    }
+    fp8q_jsonw_close(w, ']');
+}
+
+static int write_evidence(struct cli *cli, const struct args *args, const struct state *s,
+                          unsigned i)
 {
     struct fp8q_jsonw w = {.indent = 1};
-    struct fp8q_evidence evidence = evidence_of(args, s);
+    struct fp8q_evidence evidence = evidence_of(args, s, &s->outputs[i]);
     struct cli_time stamp;
 
     if (!fp8q_time_parse(cli_timestamp(&stamp), &evidence.created))
@@ -102,11 +150,11 @@ static int write_evidence(struct cli *cli, const struct args *args, struct state
 
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_evidence_write(&w, &evidence);
-    write_results(&w, args, s);
+    write_results(&w, args, s, i);
     fp8q_jsonw_close(&w, '}');
     fp8q_text_add(&w.text, "\n", 1);
 
-    int status = fp8q_output_text(args->evidence, &w.text, &cli->error);
+    int status = fp8q_output_text(args->evidence.items[i], &w.text, &cli->error);
     fp8q_text_reset(&w.text);
     return status;
 }
@@ -179,10 +227,9 @@ static void print_parts(struct cli *cli, const char *head, const struct fp8q_eva
     }
 }
 
-static void print_state(struct cli *cli, const struct state *s, enum fp8q_state state,
-                        const char *name)
+static void print_state(struct cli *cli, const struct fp8q_model *m, const struct fp8q_eval *e,
+                        enum fp8q_state state, const char *name)
 {
-    const struct fp8q_eval *e = &s->eval;
     uint32_t worst = fp8q_eval_worst(e, state);
     struct fp8q_name where;
     double sum = 0;
@@ -190,27 +237,30 @@ static void print_state(struct cli *cli, const struct state *s, enum fp8q_state 
         sum += e->errors[state][i];
 
     /* The name without the dot that ends it.  */
-    fp8q_layer_name(&s->output_model, worst, "", &where);
+    fp8q_layer_name(m, worst, "", &where);
     where.text[strlen(where.text) - 1] = 0;
     cli_print(cli, "  %-26s mean %.5f of %u layers, worst %.5f: %s\n", name,
               sum / (double)e->n_layers, e->n_layers, e->errors[state][worst], where.text);
 }
 
 /* What an action expert reads of a backbone.  Captured inputs are of such models; others ask.  */
-static void print_states(struct cli *cli, const struct state *s)
+static void print_states(struct cli *cli, const struct state *s, unsigned i)
 {
+    const struct fp8q_eval *e = &s->evals[i];
+    const struct fp8q_model *m = &s->outputs[i].model;
     if (s->inputs.hidden == 0 && !cli->verbose)
         return;
-    cli_print(cli, "relative error (L2) over %llu tokens:\n", (unsigned long long)s->eval.n_tokens);
-    print_state(cli, s, FP8Q_STATE_HIDDEN, "hidden state");
-    print_state(cli, s, FP8Q_STATE_KEYS, "keys");
-    print_state(cli, s, FP8Q_STATE_VALUES, "values");
-    cli_print(cli, "  %-26s %.5f\n", "behind the final norm", s->eval.final_error);
+
+    cli_print(cli, "relative error (L2) over %llu tokens:\n", (unsigned long long)e->n_tokens);
+    print_state(cli, m, e, FP8Q_STATE_HIDDEN, "hidden state");
+    print_state(cli, m, e, FP8Q_STATE_KEYS, "keys");
+    print_state(cli, m, e, FP8Q_STATE_VALUES, "values");
+    cli_print(cli, "  %-26s %.5f\n", "behind the final norm", e->final_error);
 
     for (int state = 0; state < FP8Q_N_STATES; state++) {
         cli_print_verbose(cli, "%s after each layer:", fp8q_state_names[state]);
-        for (uint32_t i = 0; i < s->eval.n_layers; i++)
-            cli_print_verbose(cli, " %.5f", s->eval.errors[state][i]);
+        for (uint32_t layer = 0; layer < e->n_layers; layer++)
+            cli_print_verbose(cli, " %.5f", e->errors[state][layer]);
         cli_print_verbose(cli, "\n");
     }
 }
@@ -242,6 +292,14 @@ static void print_statics(struct cli *cli, const struct fp8q_eval *e)
     free(order);
 }
 
+static void print_row_heads(struct cli *cli, const char *head)
+{
+    cli_print(cli,
+              "%-18s KLD mean     SE         median     p99        max        top-1 %%     flips   "
+              "dlnPPL\n",
+              head);
+}
+
 static void print_rows(struct cli *cli, const struct fp8q_eval *e)
 {
     static const char *const names[] = {"output", "  activations only", "  weights only",
@@ -252,10 +310,7 @@ static void print_rows(struct cli *cli, const struct fp8q_eval *e)
         return;
     }
 
-    cli_print(cli,
-              "%-18s KLD mean     SE         median     p99        max        top-1 %%     flips   "
-              "dlnPPL\n",
-              "");
+    print_row_heads(cli, "");
     for (int i = 0; i < FP8Q_EVAL_N_ROWS; i++) /* decompose and requant were asked for or not */
         if (e->rows[i].tokens > 0)
             print_row(cli, names[i], &e->rows[i]);
@@ -272,86 +327,138 @@ static void print_rows(struct cli *cli, const struct fp8q_eval *e)
                   100 * e->rows[FP8Q_EVAL_ACTIVATIONS].kld / f->kld);
 }
 
-static void print_result(struct cli *cli, const struct args *args, const struct state *s)
+static void print_output(struct cli *cli, const struct args *args, const struct state *s,
+                         unsigned i)
 {
-    const struct fp8q_eval *e = &s->eval;
+    const struct fp8q_eval *e = &s->evals[i];
     const struct fp8q_eval_figures *f = &e->rows[FP8Q_EVAL_OUTPUT];
     bool served = args->acts == FP8Q_ACTS_SERVED;
 
+    if (s->n_outputs > 1)
+        cli_print(cli, "%s%s: ", i ? "\n" : "", s->outputs[i].ckpt->path);
     cli_print(cli,
               "%llu token%s of %zu sample%s scored, %llu quantized linear%s, activations: %s%s%s\n",
               (unsigned long long)f->tokens, fp8q_plural(f->tokens), e->n_samples,
               fp8q_plural(e->n_samples), (unsigned long long)e->n_quantized,
               fp8q_plural(e->n_quantized), acts_names[args->acts], served ? ", " : "",
-              served ? fp8q_served_name(&s->output_model) : "");
+              served ? fp8q_served_name(&s->outputs[i].model) : "");
     print_rows(cli, e);
     print_statics(cli, e);
     print_parts(cli, "by modality", &e->modalities);
     print_parts(cli, "by category", &e->categories);
     print_worst(cli, e);
-    print_states(cli, s);
+    print_states(cli, s, i);
 }
 
-/* What is read must not be written.  */
-static int guard_inputs(struct cli *cli, const char *const *paths, const struct args *args,
-                        struct fp8q_guard_list *guard)
+/* What several outputs are run together for: their figures one below the other.  */
+static void print_side_by_side(struct cli *cli, const struct state *s)
 {
-    FP8Q_TRY(fp8q_guard_add(guard, paths[0], "the source", &cli->error));
-    FP8Q_TRY(fp8q_guard_add(guard, paths[1], "the checkpoint to evaluate", &cli->error));
-    FP8Q_TRY(cli_inputs_check(cli, &args->inputs, guard));
-    return cli_result_check(args->evidence, args->overwrite, guard, &cli->error);
+    if (s->n_outputs == 1 || s->evals[0].rows[FP8Q_EVAL_OUTPUT].tokens == 0)
+        return;
+
+    cli_print(cli, "\n");
+    print_row_heads(cli, "side by side");
+    for (unsigned i = 0; i < s->n_outputs; i++) {
+        /* The end of a long path tells outputs apart.  */
+        const char *path = s->outputs[i].ckpt->path;
+        size_t len = strlen(path);
+        print_row(cli, len > 18 ? path + len - 18 : path, &s->evals[i].rows[FP8Q_EVAL_OUTPUT]);
+    }
 }
 
-static int check_outputs(struct cli *cli, const char *const *paths, const struct args *args)
+/* What is read must not be written, and nothing twice.  */
+static int guard_inputs(struct cli *cli, const char *const *paths, const struct args *args,
+                        const struct state *s, struct fp8q_guard_list *guard)
+{
+    const struct cli_list *evidence = &args->evidence;
+    if (evidence->count > 0 && evidence->count != s->n_outputs)
+        return fp8q_fail(&cli->error, FP8Q_E_ARG, "evidence",
+                         "%zu file%s of -o for %u checkpoints to evaluate: give one for each, in "
+                         "their order",
+                         evidence->count, fp8q_plural(evidence->count), s->n_outputs);
+
+    FP8Q_TRY(fp8q_guard_add(guard, paths[0], "the source", &cli->error));
+    for (unsigned i = 0; i < s->n_outputs; i++)
+        FP8Q_TRY(fp8q_guard_add(guard, paths[1 + i], "a checkpoint to evaluate", &cli->error));
+    FP8Q_TRY(cli_inputs_check(cli, &args->inputs, guard));
+    for (size_t i = 0; i < evidence->count; i++)
+        FP8Q_TRY(cli_result_check(evidence->items[i], args->overwrite, guard, &cli->error));
+    return FP8Q_OK;
+}
+
+static int check_outputs(struct cli *cli, const char *const *paths, const struct args *args,
+                         const struct state *s)
 {
     struct fp8q_guard_list guard = {0};
-    int status = guard_inputs(cli, paths, args, &guard);
+    int status = guard_inputs(cli, paths, args, s, &guard);
     fp8q_guard_reset(&guard);
     return status;
 }
 
-static int run(struct cli *cli, const char *const *paths, const struct args *args, struct state *s)
+static int measure(struct cli *cli, const struct args *args, struct state *s)
 {
-    struct fp8q_eval_options options = {.acts = (enum fp8q_acts)args->acts,
-                                        .decompose = args->decompose,
-                                        .requant_ue8m0 = args->requant,
-                                        .fp8_cache = args->fp8_cache,
-                                        .n_threads = (unsigned)cli->threads,
-                                        .kernel = cli->kernel,
-                                        .watch = &cli->watch};
-
-    /* What can be refused is refused before hours of work.  */
-    FP8Q_TRY(check_outputs(cli, paths, args));
-    FP8Q_TRY(open_both(cli, paths, args, s));
-    FP8Q_TRY(fp8q_eval_run(&s->source_model, &s->output_model, &s->inputs, &options, &s->eval,
-                           &cli->error));
+    const struct fp8q_eval_options options = {.acts = (enum fp8q_acts)args->acts,
+                                              .decompose = args->decompose,
+                                              .requant_ue8m0 = args->requant,
+                                              .fp8_cache = args->fp8_cache,
+                                              .n_threads = (unsigned)cli->threads,
+                                              .kernel = cli->kernel,
+                                              .watch = &cli->watch};
+    const struct fp8q_model *models[FP8Q_EVAL_MAX_OUTPUTS];
+    for (unsigned i = 0; i < s->n_outputs; i++)
+        models[i] = &s->outputs[i].model;
+    FP8Q_TRY(fp8q_eval_outputs(&s->source_model, models, s->n_outputs, &s->inputs, &options,
+                               s->evals, &cli->error));
 
     /* What was measured is what was fingerprinted, or there is no evidence.  */
     FP8Q_TRY(fp8q_ckpt_unchanged(s->source, &cli->error));
-    FP8Q_TRY(fp8q_ckpt_unchanged(s->output, &cli->error));
+    for (unsigned i = 0; i < s->n_outputs; i++)
+        FP8Q_TRY(fp8q_ckpt_unchanged(s->outputs[i].ckpt, &cli->error));
+    return FP8Q_OK;
+}
 
-    if (args->evidence)
-        FP8Q_TRY(write_evidence(cli, args, s));
+static int run(struct cli *cli, const char *const *paths, const struct args *args, struct state *s)
+{
+    /* What can be refused is refused before hours of work.  */
+    FP8Q_TRY(check_outputs(cli, paths, args, s));
+    FP8Q_TRY(open_all(cli, paths, args, s));
+    FP8Q_TRY(measure(cli, args, s));
+
+    for (unsigned i = 0; i < args->evidence.count; i++)
+        FP8Q_TRY(write_evidence(cli, args, s, i));
     cli_progress_clear();
-    print_result(cli, args, s);
+    for (unsigned i = 0; i < s->n_outputs; i++)
+        print_output(cli, args, s, i);
+    print_side_by_side(cli, s);
 
     /* The object on standard output has the same results as the evidence.  */
-    const struct fp8q_evidence evidence = evidence_of(args, s);
-    fp8q_evidence_write_subject(&cli->json, &evidence);
-    write_results(&cli->json, args, s);
+    write_json(&cli->json, args, s);
     return FP8Q_OK;
+}
+
+static void reset(struct state *s)
+{
+    for (unsigned i = 0; i < s->n_outputs; i++) {
+        fp8q_text_reset(&s->outputs[i].differences);
+        fp8q_eval_reset(&s->evals[i]);
+        fp8q_model_reset(&s->outputs[i].model);
+        fp8q_ckpt_close(s->outputs[i].ckpt);
+    }
+    fp8q_inputs_reset(&s->inputs);
+    fp8q_model_reset(&s->source_model);
+    fp8q_ckpt_close(s->source);
 }
 
 int cmd_eval(struct cli *cli)
 {
     static const char usage[] =
-        "usage: fp8q eval [options] SRC DST (--inputs F | --text FILE)\n"
+        "usage: fp8q eval [options] SRC DST... (--inputs F | --text FILE)\n"
         "\n"
-        "Runs both checkpoints on the same inputs, a layer at a time, and reports how far the "
+        "Runs all checkpoints on the same inputs, a layer at a time, and reports how far the "
         "outputs\n"
-        "of DST are from those of SRC: KL divergence, top-1 agreement, perplexity.  DST may come "
-        "from\n"
-        "another tool.\n"
+        "of each DST are from those of SRC: KL divergence, top-1 agreement, perplexity.  DST may "
+        "come\n"
+        "from another tool.  Several (at most 8) share the one pass over SRC.\n"
         "\n"
         "Example: fp8q eval Qwen3-4B Qwen3-4B-FP8 --text prompts.txt -o eval.json";
     static const struct cli_group groups[] = {
@@ -372,12 +479,12 @@ int cmd_eval(struct cli *cli)
          "keys and values pass through an FP8 cache, with DST's scales (1 without)"},
         {"requant-ue8m0", 0, CLI_FLAG, &args.requant, NULL,
          "also DST with its scales made powers of two, as some engines make them"},
-        {"output", 'o', CLI_TEXT, &args.evidence, "FILE",
-         "write the evidence (JSON) for `fp8q gate`"},
+        {"output", 'o', CLI_LIST, &args.evidence, "FILE",
+         "write the evidence (JSON) for `fp8q gate`; with several DST one -o for each"},
         {"overwrite", 0, CLI_FLAG, &args.overwrite, NULL, "replace an existing FILE of -o"},
         {"stack", 0, CLI_TEXT, &args.stack, "ID", "serving stack that the evidence speaks for"},
         {.name = NULL}};
-    const char *paths[2];
+    const char *paths[1 + FP8Q_EVAL_MAX_OUTPUTS];
     struct state s = {0};
     int code;
 
@@ -386,19 +493,23 @@ int cmd_eval(struct cli *cli)
                                      {"stack", CLI_NEEDS, "output"},
                                      {"overwrite", CLI_NEEDS, "output"},
                                      {.option = NULL}};
-    const struct cli_syntax syntax = {
-        .usage = usage, .groups = groups, .options = options, .rules = rules, .min = 2, .max = 2};
-    if (!cli_parse(cli, &syntax, paths, &code))
+    const struct cli_syntax syntax = {.usage = usage,
+                                      .groups = groups,
+                                      .options = options,
+                                      .rules = rules,
+                                      .min = 2,
+                                      .max = 1 + FP8Q_EVAL_MAX_OUTPUTS};
+    if (!cli_parse(cli, &syntax, paths, &code)) {
+        /* The list may have grown before the line was found to be wrong.  */
+        free(args.evidence.items);
         return code;
+    }
 
+    while (s.n_outputs < FP8Q_EVAL_MAX_OUTPUTS && paths[1 + s.n_outputs])
+        s.n_outputs++;
     int status = run(cli, paths, &args, &s);
 
-    fp8q_text_reset(&s.differences);
-    fp8q_eval_reset(&s.eval);
-    fp8q_inputs_reset(&s.inputs);
-    fp8q_model_reset(&s.source_model);
-    fp8q_model_reset(&s.output_model);
-    fp8q_ckpt_close(s.source);
-    fp8q_ckpt_close(s.output);
+    reset(&s);
+    free(args.evidence.items);
     return cli_end(cli, status);
 }

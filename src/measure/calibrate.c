@@ -427,7 +427,9 @@ static int run_calibrate(struct collector *c, const char *out, bool overwrite,
     c->fw->on_site = on_site;
     c->fw->on_cache = c->calib.n_caches ? on_cache : NULL;
     c->fw->on_site_ctx = c;
-    FP8Q_TRY(fp8q_groups_run(c->model, NULL, c->inputs, max_tokens, run_group, c, err));
+    const struct fp8q_groups groups = {
+        .model = c->model, .inputs = c->inputs, .max_tokens = max_tokens};
+    FP8Q_TRY(fp8q_groups_run(&groups, run_group, c, err));
 
     fill_meta(c);
     return fp8q_calib_write(&c->calib, out, overwrite, get_array, c, err);

@@ -5,7 +5,8 @@
  * How it works.  A branch is one network with one way to treat weights and activations; branch 0 is
  * the source in F32.  For each group of samples that fits into the buffers, all branches go through
  * layer 0, then all through layer 1, and so on; after the last, the head scores every branch against
- * branch 0, token by token.  Nothing of the size of tokens x vocabulary is ever kept.
+ * branch 0, token by token.  Nothing of the size of tokens x vocabulary is ever kept.  Several outputs
+ * share the one pass of the source.
  */
 #include "measure/eval.h"
 
@@ -17,94 +18,118 @@
 #include "measure/internal.h"
 #include "measure/score.h"
 
-#define MAX_BRANCHES (1 + FP8Q_EVAL_N_ROWS)
-
 const char *const fp8q_eval_row_names[FP8Q_EVAL_N_ROWS] = {"output", "activations-only",
                                                            "weights-only", "requantized-ue8m0"};
+
+/* One of the checkpoints that are compared with the source.  */
+struct output {
+    const struct fp8q_model *model;
+    unsigned branch;                /* as it is served; its others follow */
+    struct fp8q_clipping *clipping; /* of its linears, by slot */
+    float (*cache_scales)[2];       /* NULL, or by layer */
+    bool *requant;                  /* linears that FP8Q_EVAL_REQUANT rounds */
+    struct fp8q_states states;
+};
 
 struct run {
     const struct fp8q_inputs *inputs;
     const struct fp8q_eval_options *options;
     struct fp8q_forward fw;
-    struct fp8q_branch branches[MAX_BRANCHES];
-    enum fp8q_eval_row row[MAX_BRANCHES]; /* of branches from 1 on */
-    unsigned n_branches;
-    struct fp8q_clipping *clipping; /* of the output's linears, by slot */
-    float (*cache_scales)[2];       /* NULL, or of the output, by layer */
-    bool *requant;                  /* linears that FP8Q_EVAL_REQUANT rounds */
-    size_t max_tokens;
-    float *h[MAX_BRANCHES];
-    /* over all scored tokens */
-    struct fp8q_token_score *scores[MAX_BRANCHES];
+    struct output *outputs;
+    unsigned n_outputs;
+    /* by branch, of which 0 is the source */
+    struct fp8q_branch *branches;
+    enum fp8q_eval_row *row;
+    unsigned *of; /* which output */
+    float **h;
+    struct fp8q_token_score **scores; /* over all scored tokens, as what follows */
+    unsigned n_branches, branch;      /* @branch: at work */
+    struct fp8q_cached source_cache;
     uint32_t *sample;
     uint8_t *modality, *position; /* position: of which range */
     bool *has_target;
-    size_t n_scored, done_scored;
-    struct fp8q_states states;
+    size_t n_scored, done_scored, max_tokens;
     uint64_t work_done, work_per_token; /* in layers x branches */
 };
 
 /* ---- setting up ---------------------------------------------------------------------------- */
 
-static void add_branch(struct run *r, enum fp8q_eval_row row, struct fp8q_branch branch)
+static void add_branch(struct run *r, struct output *o, enum fp8q_eval_row row,
+                       struct fp8q_branch branch)
 {
     r->row[r->n_branches] = row;
+    r->of[r->n_branches] = (unsigned)(o - r->outputs);
     r->branches[r->n_branches++] = branch;
 }
 
 /* Block scales are what engines with power-of-two kernels requantize when they load.  */
-static int add_requantized(struct run *r, const struct fp8q_model *output, struct fp8q_error *err)
+static int add_requantized(struct run *r, struct output *o, struct fp8q_error *err)
 {
-    size_t n = output->n_slots;
-
-    r->requant = fp8q_array(n, sizeof(*r->requant));
-    if (!r->requant)
+    const struct fp8q_model *m = o->model;
+    o->requant = fp8q_array(m->n_slots, sizeof(*o->requant));
+    if (!o->requant)
         return fp8q_fail_nomem(err);
-    for (size_t i = 0; i < n; i++)
-        r->requant[i] = output->scaling[i] == FP8Q_SCALING_BLOCK;
+    for (size_t i = 0; i < m->n_slots; i++)
+        o->requant[i] = m->scaling[i] == FP8Q_SCALING_BLOCK;
 
-    add_branch(r, FP8Q_EVAL_REQUANT,
-               (struct fp8q_branch){.model = output,
+    add_branch(r, o, FP8Q_EVAL_REQUANT,
+               (struct fp8q_branch){.model = m,
                                     .acts = r->options->acts,
-                                    .round = r->requant,
+                                    .round = o->requant,
                                     .round_fmt = FP8Q_SCALE_UE8M0});
     return FP8Q_OK;
 }
 
-static int choose_branches(struct run *r, const struct fp8q_model *source,
-                           const struct fp8q_model *output, struct fp8q_error *err)
+static int add_output(struct run *r, struct output *o, struct fp8q_error *err)
 {
-    const struct fp8q_eval_options *o = r->options;
-    r->branches[0] = (struct fp8q_branch){.model = source, .acts = o->acts};
-    r->n_branches = 1;
+    const struct fp8q_eval_options *options = r->options;
+    const struct fp8q_model *m = o->model, *source = r->branches[0].model;
 
-    /* Always branch 1: the errors of layers, samples and modalities are taken from there.  */
-    r->clipping = fp8q_array(output->n_slots, sizeof(*r->clipping));
-    if (!r->clipping)
+    o->clipping = fp8q_array(m->n_slots, sizeof(*o->clipping));
+    if (!o->clipping)
         return fp8q_fail_nomem(err);
-    if (o->fp8_cache) {
-        r->cache_scales = fp8q_array(output->n_layers, sizeof(*r->cache_scales));
-        if (!r->cache_scales)
+    if (options->fp8_cache) {
+        o->cache_scales = fp8q_array(m->n_layers, sizeof(*o->cache_scales));
+        if (!o->cache_scales)
             return fp8q_fail_nomem(err);
-        FP8Q_TRY(fp8q_cache_scales_read(output, r->cache_scales, err));
+        FP8Q_TRY(fp8q_cache_scales_read(m, o->cache_scales, err));
     }
-    add_branch(r, FP8Q_EVAL_OUTPUT,
-               (struct fp8q_branch){.model = output,
-                                    .acts = o->acts,
-                                    .round = o->round,
-                                    .round_fmt = o->round_fmt,
-                                    .clipping = r->clipping,
-                                    .cache_scales = (const float(*)[2])r->cache_scales});
 
-    if (o->decompose) {
+    /* First: the errors of layers, samples and modalities are taken from there.  */
+    o->branch = r->n_branches;
+    add_branch(r, o, FP8Q_EVAL_OUTPUT,
+               (struct fp8q_branch){.model = m,
+                                    .acts = options->acts,
+                                    .round = options->round,
+                                    .round_fmt = options->round_fmt,
+                                    .clipping = o->clipping,
+                                    .cache_scales = (const float(*)[2])o->cache_scales});
+    if (options->decompose) {
         /* Each half of the damage alone: the source's weights with rounded inputs, and the output's
          * weights with inputs in F32.  */
-        add_branch(r, FP8Q_EVAL_ACTIVATIONS,
-                   (struct fp8q_branch){.model = source, .acts = o->acts, .acts_like = output});
-        add_branch(r, FP8Q_EVAL_WEIGHTS, (struct fp8q_branch){.model = output});
+        add_branch(r, o, FP8Q_EVAL_ACTIVATIONS,
+                   (struct fp8q_branch){.model = source, .acts = options->acts, .acts_like = m});
+        add_branch(r, o, FP8Q_EVAL_WEIGHTS, (struct fp8q_branch){.model = m});
     }
+    return options->requant_ue8m0 ? add_requantized(r, o, err) : FP8Q_OK;
+}
 
-    return o->requant_ue8m0 ? add_requantized(r, output, err) : FP8Q_OK;
+static int choose_branches(struct run *r, const struct fp8q_model *source, struct fp8q_error *err)
+{
+    size_t most = 1 + (size_t)r->n_outputs * FP8Q_EVAL_N_ROWS;
+    r->branches = fp8q_array(most, sizeof(*r->branches));
+    r->row = fp8q_array(most, sizeof(*r->row));
+    r->of = fp8q_array(most, sizeof(*r->of));
+    r->h = fp8q_array(most, sizeof(*r->h));
+    r->scores = fp8q_array(most, sizeof(*r->scores));
+    if (!r->branches || !r->row || !r->of || !r->h || !r->scores)
+        return fp8q_fail_nomem(err);
+
+    r->branches[0] = (struct fp8q_branch){.model = source, .acts = r->options->acts};
+    r->n_branches = 1;
+    for (unsigned i = 0; i < r->n_outputs; i++)
+        FP8Q_TRY(add_output(r, &r->outputs[i], err));
+    return FP8Q_OK;
 }
 
 static int count_scored(struct run *r, struct fp8q_error *err)
@@ -136,16 +161,36 @@ static int allocate(struct run *r, const struct fp8q_model *m, struct fp8q_error
     r->position = fp8q_array(r->n_scored, 1);
     r->has_target = fp8q_array(r->n_scored, sizeof(*r->has_target));
     ok = ok && r->sample && r->modality && r->position && r->has_target;
-    return ok ? fp8q_states_open(&r->states, m, r->max_tokens, err) : fp8q_fail_nomem(err);
+    if (!ok)
+        return fp8q_fail_nomem(err);
+
+    for (unsigned i = 0; i < r->n_outputs; i++)
+        FP8Q_TRY(fp8q_states_open(&r->outputs[i].states, m, err));
+    return fp8q_cached_open(&r->source_cache, m, r->max_tokens, err);
 }
 
-static int set_up(struct run *r, const struct fp8q_model *source, const struct fp8q_model *output,
-                  struct fp8q_error *err)
+/* The source's keys and values of a layer wait for those of the outputs.  */
+static int on_cache(void *ctx, struct fp8q_forward *fw, const struct fp8q_group *group,
+                    uint32_t layer, struct fp8q_error *err)
 {
-    /* All sizes below are the source's, so the two have to be of one network.  */
-    FP8Q_TRY(fp8q_model_same(source, output, err));
+    struct run *r = ctx;
+    struct output *o = &r->outputs[r->of[r->branch]];
+    (void)err;
+
+    if (r->branch == 0)
+        fp8q_cached_keep(&r->source_cache, fw, group->n_tokens);
+    else if (r->branch == o->branch)
+        fp8q_states_cache(&o->states, &r->source_cache, fw, group->n_tokens, layer);
+    return FP8Q_OK;
+}
+
+static int set_up(struct run *r, const struct fp8q_model *source, struct fp8q_error *err)
+{
+    /* All sizes below are the source's, so all have to be of one network.  */
+    for (unsigned i = 0; i < r->n_outputs; i++)
+        FP8Q_TRY(fp8q_model_same(source, r->outputs[i].model, err));
     FP8Q_TRY(fp8q_inputs_check(r->inputs, source, err));
-    FP8Q_TRY(choose_branches(r, source, output, err));
+    FP8Q_TRY(choose_branches(r, source, err));
     FP8Q_TRY(count_scored(r, err));
 
     /* What the caller allows for buffers decides how many samples run together, no result.  */
@@ -156,25 +201,34 @@ static int set_up(struct run *r, const struct fp8q_model *source, const struct f
     FP8Q_TRY(fp8q_forward_open(&r->fw, source, r->options->n_threads, r->options->kernel,
                                r->max_tokens, fp8q_longest_sample(r->inputs), err));
     r->fw.watch = r->options->watch;
-    r->fw.on_cache = fp8q_states_cache;
-    r->fw.on_site_ctx = &r->states;
+    r->fw.on_cache = on_cache;
+    r->fw.on_site_ctx = r;
     return FP8Q_OK;
 }
 
 static void tear_down(struct run *r)
 {
-    for (unsigned b = 0; b < MAX_BRANCHES; b++) {
+    for (unsigned b = 0; b < r->n_branches; b++) {
         free(r->h[b]);
         free(r->scores[b]);
     }
-    free(r->requant);
-    free(r->clipping);
-    free(r->cache_scales);
+    for (unsigned i = 0; r->outputs && i < r->n_outputs; i++) {
+        free(r->outputs[i].requant);
+        free(r->outputs[i].clipping);
+        free(r->outputs[i].cache_scales);
+        fp8q_states_close(&r->outputs[i].states);
+    }
+    fp8q_cached_close(&r->source_cache);
+    free(r->outputs);
+    free(r->branches);
+    free(r->row);
+    free(r->of);
+    free(r->h);
+    free(r->scores);
     free(r->sample);
     free(r->modality);
     free(r->position);
     free(r->has_target);
-    fp8q_states_close(&r->states);
     fp8q_forward_close(&r->fw);
 }
 
@@ -182,9 +236,14 @@ static void tear_down(struct run *r)
 
 static void add_hidden(struct run *r, const struct fp8q_group *g, uint32_t layer)
 {
-    const struct fp8q_state_pair pair = {r->fw.gemm, r->h[0], r->h[1], g->n_tokens,
-                                         (size_t)r->branches[0].model->hidden};
-    fp8q_states_add(&r->states, FP8Q_STATE_HIDDEN, layer, &pair);
+    size_t hidden = (size_t)r->branches[0].model->hidden;
+
+    for (unsigned i = 0; i < r->n_outputs; i++) {
+        struct output *o = &r->outputs[i];
+        const struct fp8q_state_pair pair = {r->fw.gemm, r->h[0], r->h[o->branch], g->n_tokens,
+                                             hidden};
+        fp8q_states_add(&o->states, FP8Q_STATE_HIDDEN, layer, &pair);
+    }
 }
 
 /* Of which range of FP8Q_EVAL_POSITIONS a place in a sample is.  */
@@ -229,14 +288,19 @@ static size_t gather(struct run *r, const struct fp8q_group *g, size_t first_sam
 
 static int score_rows(struct run *r, size_t n, const int64_t *targets, struct fp8q_error *err)
 {
-    struct fp8q_token_score *scores[MAX_BRANCHES];
     if (n == 0)
         return FP8Q_OK;
 
+    struct fp8q_token_score **scores = fp8q_array(r->n_branches, sizeof(*scores));
+    if (!scores)
+        return fp8q_fail_nomem(err);
     for (unsigned b = 0; b < r->n_branches; b++)
         scores[b] = r->scores[b] + r->done_scored;
-    return fp8q_head_score(
-        &r->fw, &(struct fp8q_head_job){r->branches, r->n_branches, r->h, targets, n, scores}, err);
+
+    const struct fp8q_head_job job = {r->branches, r->n_branches, r->h, targets, n, scores};
+    int status = fp8q_head_score(&r->fw, &job, err);
+    free(scores);
+    return status;
 }
 
 static int score_group(struct run *r, const struct fp8q_group *g, size_t first_sample,
@@ -263,7 +327,7 @@ static int run_layers(struct run *r, const struct fp8q_group *g, struct fp8q_err
     /* All branches go through a layer before the next one, so its weights are read once.  */
     for (uint32_t layer = 0; layer < m->n_layers; layer++) {
         for (unsigned b = 0; b < r->n_branches; b++) {
-            r->states.branch = b;
+            r->branch = b;
             FP8Q_TRY(fp8q_forward_layer(&r->fw, &r->branches[b], g, layer, r->h[b], err));
             r->work_done += g->n_tokens;
             fp8q_watch_report(r->options->watch, "eval", r->work_done / r->work_per_token,
@@ -313,9 +377,9 @@ static void divide_mean(struct fp8q_eval_sample *s)
     s->nll_output /= m;
 }
 
-static int open_results(const struct run *r, struct fp8q_eval *e, struct fp8q_error *err)
+static int open_results(const struct run *r, const struct fp8q_model *output, struct fp8q_eval *e,
+                        struct fp8q_error *err)
 {
-    const struct fp8q_model *output = r->branches[1].model;
 
     e->n_samples = r->inputs->n_samples;
     e->n_layers = output->n_layers;
@@ -333,12 +397,11 @@ static int open_results(const struct run *r, struct fp8q_eval *e, struct fp8q_er
     return ok ? FP8Q_OK : fp8q_fail_nomem(err);
 }
 
-static void add_means(const struct run *r, struct fp8q_eval *e)
+static void add_means(const struct run *r, const struct fp8q_token_score *scores,
+                      struct fp8q_eval *e)
 {
-    for (size_t i = 0; i < r->n_scored; i++) {
-        const struct fp8q_token_score *source = &r->scores[0][i], *output = &r->scores[1][i];
-        add_to_mean(&e->samples[r->sample[i]], source, output, r->has_target[i]);
-    }
+    for (size_t i = 0; i < r->n_scored; i++)
+        add_to_mean(&e->samples[r->sample[i]], &r->scores[0][i], &scores[i], r->has_target[i]);
 
     for (size_t i = 0; i < e->n_samples; i++) {
         divide_mean(&e->samples[i]);
@@ -368,9 +431,9 @@ static void add_static(struct fp8q_eval *e, const struct fp8q_clipping *c, struc
 }
 
 /* Linears in the order of the network; a mixture's experts come together under its name.  */
-static int add_statics(const struct run *r, struct fp8q_eval *e, struct fp8q_error *err)
+static int add_statics(const struct output *o, struct fp8q_eval *e, struct fp8q_error *err)
 {
-    const struct fp8q_model *m = r->branches[1].model;
+    const struct fp8q_model *m = o->model;
     e->clipped = e->unused = (double)NAN;
     e->statics = fp8q_array((uint64_t)m->n_layers * FP8Q_N_LINEARS, sizeof(*e->statics));
     if (!e->statics)
@@ -380,7 +443,7 @@ static int add_statics(const struct run *r, struct fp8q_eval *e, struct fp8q_err
         for (int i = 0; i < FP8Q_N_LINEARS; i++) {
             struct fp8q_name name;
             enum fp8q_linear linear = (enum fp8q_linear)i;
-            const struct fp8q_clipping *c = &r->clipping[fp8q_linear_slot(layer, linear)];
+            const struct fp8q_clipping *c = &o->clipping[fp8q_linear_slot(layer, linear)];
             if (c->values == 0)
                 continue;
             fp8q_linear_name(m, layer, linear, "", &name);
@@ -389,15 +452,16 @@ static int add_statics(const struct run *r, struct fp8q_eval *e, struct fp8q_err
     return FP8Q_OK;
 }
 
-static int collect(const struct run *r, struct fp8q_eval *e, struct fp8q_error *err)
+static int collect(const struct run *r, const struct output *o, struct fp8q_eval *e,
+                   struct fp8q_error *err)
 {
-    FP8Q_TRY(open_results(r, e, err));
-    FP8Q_TRY(add_statics(r, e, err));
-    add_means(r, e);
+    FP8Q_TRY(open_results(r, o->model, e, err));
+    FP8Q_TRY(add_statics(o, e, err));
+    add_means(r, r->scores[o->branch], e);
     for (int state = 0; state < FP8Q_N_STATES; state++)
         for (uint32_t i = 0; i < e->n_layers; i++)
-            e->errors[state][i] = fp8q_states_error(&r->states, (enum fp8q_state)state, i);
-    e->final_error = fp8q_states_error(&r->states, FP8Q_STATE_HIDDEN, e->n_layers);
+            e->errors[state][i] = fp8q_states_error(&o->states, (enum fp8q_state)state, i);
+    e->final_error = fp8q_states_error(&o->states, FP8Q_STATE_HIDDEN, e->n_layers);
 
     for (unsigned b = 1; b < r->n_branches; b++) {
         const struct fp8q_scores scores = {.source = r->scores[0],
@@ -406,33 +470,54 @@ static int collect(const struct run *r, struct fp8q_eval *e, struct fp8q_error *
                                            .has_target = r->has_target,
                                            .n_tokens = r->n_scored,
                                            .n_samples = e->n_samples};
+        if (&r->outputs[r->of[b]] != o)
+            continue;
         FP8Q_TRY(fp8q_scores_figures(&scores, &e->rows[r->row[b]], err));
-        if (b == 1)
+        if (b == o->branch)
             FP8Q_TRY(add_parts(r, &scores, e, err));
     }
     return FP8Q_OK;
 }
 
-static int run_eval(struct run *r, const struct fp8q_model *source, const struct fp8q_model *output,
-                    struct fp8q_eval *eval_out, struct fp8q_error *err)
+static int run_eval(struct run *r, const struct fp8q_model *source,
+                    const struct fp8q_model *const *outputs, struct fp8q_eval *evals_out,
+                    struct fp8q_error *err)
 {
-    FP8Q_TRY(set_up(r, source, output, err));
-    FP8Q_TRY(fp8q_groups_run(source, output, r->inputs, r->max_tokens, run_group, r, err));
-    return collect(r, eval_out, err);
+    r->outputs = fp8q_array(r->n_outputs, sizeof(*r->outputs));
+    if (!r->outputs)
+        return fp8q_fail_nomem(err);
+    for (unsigned i = 0; i < r->n_outputs; i++)
+        r->outputs[i].model = outputs[i];
+
+    FP8Q_TRY(set_up(r, source, err));
+    const struct fp8q_groups groups = {source, outputs, r->n_outputs, r->inputs, r->max_tokens};
+    FP8Q_TRY(fp8q_groups_run(&groups, run_group, r, err));
+
+    for (unsigned i = 0; i < r->n_outputs; i++)
+        FP8Q_TRY(collect(r, &r->outputs[i], &evals_out[i], err));
+    return FP8Q_OK;
+}
+
+int fp8q_eval_outputs(const struct fp8q_model *source, const struct fp8q_model *const *outputs,
+                      unsigned n_outputs, const struct fp8q_inputs *inputs,
+                      const struct fp8q_eval_options *options, struct fp8q_eval *evals_out,
+                      struct fp8q_error *err)
+{
+    struct run r = {.inputs = inputs, .options = options, .n_outputs = n_outputs};
+    memset(evals_out, 0, n_outputs * sizeof(*evals_out));
+
+    int status = run_eval(&r, source, outputs, evals_out, err);
+    tear_down(&r);
+    for (unsigned i = 0; status != FP8Q_OK && i < n_outputs; i++)
+        fp8q_eval_reset(&evals_out[i]);
+    return status;
 }
 
 int fp8q_eval_run(const struct fp8q_model *source, const struct fp8q_model *output,
                   const struct fp8q_inputs *inputs, const struct fp8q_eval_options *options,
                   struct fp8q_eval *eval_out, struct fp8q_error *err)
 {
-    struct run r = {.inputs = inputs, .options = options};
-    *eval_out = (struct fp8q_eval){0};
-
-    int status = run_eval(&r, source, output, eval_out, err);
-    tear_down(&r);
-    if (status != FP8Q_OK)
-        fp8q_eval_reset(eval_out);
-    return status;
+    return fp8q_eval_outputs(source, &output, 1, inputs, options, eval_out, err);
 }
 
 void fp8q_eval_reset(struct fp8q_eval *eval)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * eval.h - two checkpoints of one network on the same inputs, in lockstep, and how far their
- * outputs differ.
+ * eval.h - checkpoints of one network on the same inputs, in lockstep, and how far their outputs differ
+ * from those of the first.
  *
  * All comparisons are with the source in F32 arithmetic on its stored values.  Logarithms are
  * natural.
@@ -102,6 +102,13 @@ struct fp8q_eval {
 int fp8q_eval_run(const struct fp8q_model *source, const struct fp8q_model *output,
                   const struct fp8q_inputs *inputs, const struct fp8q_eval_options *options,
                   struct fp8q_eval *eval_out, struct fp8q_error *err);
+/* The same of several outputs in one pass over the source; each figure is what the pair alone gives.
+ * At most FP8Q_EVAL_MAX_OUTPUTS.  @evals_out: one for each; on failure all are zeroed.  */
+enum { FP8Q_EVAL_MAX_OUTPUTS = FP8Q_MAX_MODELS - 1 };
+int fp8q_eval_outputs(const struct fp8q_model *source, const struct fp8q_model *const *outputs,
+                      unsigned n_outputs, const struct fp8q_inputs *inputs,
+                      const struct fp8q_eval_options *options, struct fp8q_eval *evals_out,
+                      struct fp8q_error *err);
 void fp8q_eval_reset(struct fp8q_eval *eval);
 
 /* The layer with the largest error of a state.  */

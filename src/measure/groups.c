@@ -13,25 +13,25 @@ size_t fp8q_longest_sample(const struct fp8q_inputs *inputs)
     return longest;
 }
 
-static int run_group(struct fp8q_group *group, const struct fp8q_model *other, size_t first,
+static int run_group(const struct fp8q_groups *groups, struct fp8q_group *group, size_t first,
                      fp8q_group_fn *run, void *ctx, struct fp8q_error *err)
 {
-    if (other)
-        FP8Q_TRY(fp8q_group_add(group, other, err));
+    for (unsigned i = 0; i < groups->n_others; i++)
+        FP8Q_TRY(fp8q_group_add(group, groups->others[i], err));
     return run(ctx, group, first, err);
 }
 
-int fp8q_groups_run(const struct fp8q_model *model, const struct fp8q_model *other,
-                    const struct fp8q_inputs *inputs, size_t max_tokens, fp8q_group_fn *run,
-                    void *ctx, struct fp8q_error *err)
+int fp8q_groups_run(const struct fp8q_groups *groups, fp8q_group_fn *run, void *ctx,
+                    struct fp8q_error *err)
 {
+    const struct fp8q_inputs *inputs = groups->inputs;
     for (size_t i = 0, n; i < inputs->n_samples; i += n) {
         struct fp8q_group group;
         /* At least one sample, however long: the loop goes on.  */
-        n = fp8q_group_size(inputs, i, max_tokens);
-        FP8Q_TRY(fp8q_group_open(&group, model, inputs->samples + i, n, err));
+        n = fp8q_group_size(inputs, i, groups->max_tokens);
+        FP8Q_TRY(fp8q_group_open(&group, groups->model, inputs->samples + i, n, err));
 
-        int status = run_group(&group, other, i, run, ctx, err);
+        int status = run_group(groups, &group, i, run, ctx, err);
         fp8q_group_close(&group);
         FP8Q_TRY(status);
     }

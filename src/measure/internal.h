@@ -13,14 +13,19 @@
 /* Tokens of the longest sample.  */
 size_t fp8q_longest_sample(const struct fp8q_inputs *inputs);
 
-/* Calls @run for groups of samples of about @max_tokens tokens each, in order, made for runs of
- * @model and (unless NULL) @other; @first_sample is the index of the group's first one.  Stops at
- * the first failure.  */
+/* Samples to be run in groups of about @max_tokens tokens, made for runs of @model and of @others.  */
+struct fp8q_groups {
+    const struct fp8q_model *model, *const *others;
+    unsigned n_others;
+    const struct fp8q_inputs *inputs;
+    size_t max_tokens;
+};
+/* Calls @run for one group after another; @first_sample is the index of the group's first one.  Stops
+ * at the first failure.  */
 typedef int fp8q_group_fn(void *ctx, const struct fp8q_group *group, size_t first_sample,
                           struct fp8q_error *err);
-int fp8q_groups_run(const struct fp8q_model *model, const struct fp8q_model *other,
-                    const struct fp8q_inputs *inputs, size_t max_tokens, fp8q_group_fn *run,
-                    void *ctx, struct fp8q_error *err);
+int fp8q_groups_run(const struct fp8q_groups *groups, fp8q_group_fn *run, void *ctx,
+                    struct fp8q_error *err);
 
 /* ---- eval: parts.c --------------------------------------------------------------------------- */
 
@@ -43,9 +48,11 @@ struct fp8q_state_sums {
 };
 struct fp8q_states {
     struct fp8q_state_sums *sums[FP8Q_N_STATES]; /* by layer, one more for the final norm; owned */
-    float *keys, *values;                        /* of the source in this layer; owned */
+};
+/* Keys and values of the source in the layer at work; owned.  */
+struct fp8q_cached {
+    float *keys, *values;
     size_t key_width, value_width;
-    unsigned branch; /* whose layer runs now: 0 the source, 1 the output */
 };
 /* Rows of the source and of the output, [n_rows][width].  */
 struct fp8q_state_pair {
@@ -54,12 +61,19 @@ struct fp8q_state_pair {
     size_t n_rows, width;
 };
 
-int fp8q_states_open(struct fp8q_states *states, const struct fp8q_model *model, size_t max_tokens,
+int fp8q_cached_open(struct fp8q_cached *cached, const struct fp8q_model *model, size_t max_tokens,
+                     struct fp8q_error *err);
+void fp8q_cached_close(struct fp8q_cached *cached);
+void fp8q_cached_keep(struct fp8q_cached *cached, const struct fp8q_forward *fw, size_t n_tokens);
+
+int fp8q_states_open(struct fp8q_states *states, const struct fp8q_model *model,
                      struct fp8q_error *err);
 void fp8q_states_close(struct fp8q_states *states);
 void fp8q_states_add(struct fp8q_states *states, enum fp8q_state state, uint32_t layer,
                      const struct fp8q_state_pair *pair);
-fp8q_cache_fn fp8q_states_cache; /* its @ctx: struct fp8q_states */
+/* Adds the output's keys and values, which @fw has, beside the source's.  */
+void fp8q_states_cache(struct fp8q_states *states, const struct fp8q_cached *source,
+                       const struct fp8q_forward *fw, size_t n_tokens, uint32_t layer);
 double fp8q_states_error(const struct fp8q_states *states, enum fp8q_state state, uint32_t layer);
 void fp8q_states_json(const struct fp8q_eval *eval, struct fp8q_jsonw *w);
 

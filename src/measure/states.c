@@ -12,31 +12,50 @@
 
 const char *const fp8q_state_names[FP8Q_N_STATES] = {"hidden", "keys", "values"};
 
-int fp8q_states_open(struct fp8q_states *s, const struct fp8q_model *m, size_t max_tokens,
+/* ---- the source's ---------------------------------------------------------------------------- */
+
+int fp8q_cached_open(struct fp8q_cached *c, const struct fp8q_model *m, size_t max_tokens,
                      struct fp8q_error *err)
 {
     uint64_t keys = (uint64_t)m->n_kv_heads * m->head_dim;
     uint64_t values = (uint64_t)m->n_kv_heads * m->value_dim;
-    s->key_width = (size_t)keys;
-    s->value_width = (size_t)values;
+    c->key_width = (size_t)keys;
+    c->value_width = (size_t)values;
+    c->keys = fp8q_array((uint64_t)max_tokens * keys, sizeof(float));
+    c->values = fp8q_array((uint64_t)max_tokens * values, sizeof(float));
+    return c->keys && c->values ? FP8Q_OK : fp8q_fail_nomem(err);
+}
+
+void fp8q_cached_close(struct fp8q_cached *c)
+{
+    free(c->keys);
+    free(c->values);
+    *c = (struct fp8q_cached){0};
+}
+
+void fp8q_cached_keep(struct fp8q_cached *c, const struct fp8q_forward *fw, size_t n_tokens)
+{
+    memcpy(c->keys, fw->k, n_tokens * c->key_width * sizeof(float));
+    memcpy(c->values, fw->v, n_tokens * c->value_width * sizeof(float));
+}
+
+/* ---- errors of an output --------------------------------------------------------------------- */
+
+int fp8q_states_open(struct fp8q_states *s, const struct fp8q_model *m, struct fp8q_error *err)
+{
     /* One place more than there are layers: that of the final norm.  */
     bool ok = true;
     for (int i = 0; i < FP8Q_N_STATES; i++) {
         s->sums[i] = fp8q_array((uint64_t)m->n_layers + 1, sizeof(*s->sums[i]));
         ok = ok && s->sums[i];
     }
-
-    s->keys = fp8q_array((uint64_t)max_tokens * keys, sizeof(float));
-    s->values = fp8q_array((uint64_t)max_tokens * values, sizeof(float));
-    return ok && s->keys && s->values ? FP8Q_OK : fp8q_fail_nomem(err);
+    return ok ? FP8Q_OK : fp8q_fail_nomem(err);
 }
 
 void fp8q_states_close(struct fp8q_states *s)
 {
     for (int i = 0; i < FP8Q_N_STATES; i++)
         free(s->sums[i]);
-    free(s->keys);
-    free(s->values);
     *s = (struct fp8q_states){0};
 }
 
@@ -57,25 +76,16 @@ void fp8q_states_add(struct fp8q_states *s, enum fp8q_state state, uint32_t laye
     }
 }
 
-int fp8q_states_cache(void *ctx, struct fp8q_forward *fw, const struct fp8q_group *group,
-                      uint32_t layer, struct fp8q_error *err)
+void fp8q_states_cache(struct fp8q_states *s, const struct fp8q_cached *source,
+                       const struct fp8q_forward *fw, size_t n_tokens, uint32_t layer)
 {
-    struct fp8q_states *s = ctx;
-    (void)err;
+    struct fp8q_state_pair pair = {fw->gemm, source->keys, fw->k, n_tokens, source->key_width};
+    fp8q_states_add(s, FP8Q_STATE_KEYS, layer, &pair);
 
-    /* The source goes through a layer first, and the output next.  */
-    if (s->branch == 0) {
-        memcpy(s->keys, fw->k, group->n_tokens * s->key_width * sizeof(float));
-        memcpy(s->values, fw->v, group->n_tokens * s->value_width * sizeof(float));
-    } else if (s->branch == 1) {
-        struct fp8q_state_pair pair = {fw->gemm, s->keys, fw->k, group->n_tokens, s->key_width};
-        fp8q_states_add(s, FP8Q_STATE_KEYS, layer, &pair);
-        pair.source = s->values;
-        pair.output = fw->v;
-        pair.width = s->value_width;
-        fp8q_states_add(s, FP8Q_STATE_VALUES, layer, &pair);
-    }
-    return FP8Q_OK;
+    pair.source = source->values;
+    pair.output = fw->v;
+    pair.width = source->value_width;
+    fp8q_states_add(s, FP8Q_STATE_VALUES, layer, &pair);
 }
 
 double fp8q_states_error(const struct fp8q_states *s, enum fp8q_state state, uint32_t layer)

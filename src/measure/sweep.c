@@ -387,7 +387,9 @@ static int add_up(struct run *r, struct fp8q_error *err)
 static int measure_units(struct run *r, struct fp8q_error *err)
 {
     FP8Q_TRY(open_run(r, err));
-    FP8Q_TRY(fp8q_groups_run(r->job.model, NULL, r->job.inputs, r->max_tokens, run_group, r, err));
+    const struct fp8q_groups groups = {
+        .model = r->job.model, .inputs = r->job.inputs, .max_tokens = r->max_tokens};
+    FP8Q_TRY(fp8q_groups_run(&groups, run_group, r, err));
     return add_up(r, err);
 }
 

@@ -51,7 +51,7 @@ struct fp8q_rotary {
     const struct fp8q_model *model;
     float *cos[2], *sin[2];
 };
-#define FP8Q_MAX_MODELS 4
+#define FP8Q_MAX_MODELS 9
 
 /* Samples that run together, one after another in every array of [n_tokens][...].  */
 struct fp8q_group {

@@ -7,6 +7,13 @@ run fp8q eval $model out --inputs data/eval/text.inputs.safetensors --decompose 
 grep -o '"created": "[^"]*"' eval.json
 run fp8q eval $model out --inputs data/eval/text.inputs.safetensors -o eval.json
 run fp8q eval $model out --inputs data/eval/text.inputs.safetensors --acts none --samples 1
+# Several outputs in one pass: the evidence of each is that of the pair alone.
+run fp8q quantize $model out2 -q --scale-fmt ue8m0
+run fp8q eval $model out out2 --inputs data/eval/text.inputs.safetensors -o one.json -o two.json
+run fp8q eval $model out --inputs data/eval/text.inputs.safetensors -o alone.json -q
+cmp one.json alone.json && grep '"output": ' one.json two.json
+run fp8q eval $model out out2 --inputs data/eval/text.inputs.safetensors -o three.json
+run fp8q eval $model out out2 --inputs data/eval/text.inputs.safetensors -o three.json -o ./three.json
 run fp8q eval $model data/checkpoints/qwen3 --inputs data/eval/text.inputs.safetensors
 run fp8q eval data/checkpoints/gpt-oss data/checkpoints/gpt-oss --inputs data/eval/text.inputs.safetensors
 run fp8q eval $model out

@@ -245,6 +245,53 @@ static void equal_checkpoints_differ_in_nothing(void **state)
     close_pair(&p);
 }
 
+static void same_figures(const struct fp8q_eval *a, const struct fp8q_eval *b)
+{
+    assert_memory_equal(a->rows, b->rows, sizeof(a->rows));
+    assert_int_equal(a->n_samples, b->n_samples);
+    for (size_t i = 0; i < a->n_samples; i++)
+        assert_true(a->samples[i].kld == b->samples[i].kld);
+    for (int i = 0; i < FP8Q_N_STATES; i++)
+        assert_memory_equal(a->errors[i], b->errors[i], a->n_layers * sizeof(double));
+    assert_true(a->final_error == b->final_error);
+}
+
+/* Outputs that share the pass of the source get what each gets alone.  */
+static void several_outputs_are_each_as_alone(void **state)
+{
+    (void)state;
+    struct pair p, other;
+    struct fp8q_error err = {0};
+    struct fp8q_eval alone[3], together[3];
+    open_pair(&p, "qwen3", NULL, "text.inputs.safetensors", FP8Q_SCALE_F32);
+    open_pair(&other, "qwen3", NULL, "text.inputs.safetensors", FP8Q_SCALE_UE8M0);
+    const struct fp8q_model *const outputs[] = {&p.output_model, &other.output_model,
+                                                &p.source_model};
+
+    for (int decompose = 0; decompose < 2; decompose++) {
+        struct fp8q_eval_options options = {.acts = FP8Q_ACTS_SERVED,
+                                            .n_threads = 2,
+                                            .decompose = decompose,
+                                            .requant_ue8m0 = true};
+        assert_ok(
+            fp8q_eval_outputs(&p.source_model, outputs, 3, &p.inputs, &options, together, &err),
+            &err);
+        for (int i = 0; i < 3; i++) {
+            assert_ok(
+                fp8q_eval_run(&p.source_model, outputs[i], &p.inputs, &options, &alone[i], &err),
+                &err);
+            same_figures(&alone[i], &together[i]);
+            fp8q_eval_reset(&alone[i]);
+        }
+        assert_true(together[0].rows[0].kld > 0 && together[2].rows[0].kld == 0);
+        assert_true(together[0].rows[0].kld != together[1].rows[0].kld);
+        for (int i = 0; i < 3; i++)
+            fp8q_eval_reset(&together[i]);
+    }
+    close_pair(&p);
+    close_pair(&other);
+}
+
 /* Text and image positions apart: together they are the whole, and each sample is its own.  */
 static void modalities_and_samples_add_up(void **state)
 {
@@ -488,6 +535,7 @@ int main(void)
         cmocka_unit_test(every_token_has_the_nll_of_transformers),
         cmocka_unit_test(threads_kernels_and_groups_change_no_bit),
         cmocka_unit_test(equal_checkpoints_differ_in_nothing),
+        cmocka_unit_test(several_outputs_are_each_as_alone),
         cmocka_unit_test(modalities_and_samples_add_up),
         cmocka_unit_test(categories_are_their_samples),
         cmocka_unit_test(a_prefix_has_states_and_no_kld),
