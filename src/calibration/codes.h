@@ -14,8 +14,11 @@
 #include "plan/plan.h"
 
 struct fp8q_coded {
-    uint64_t offset; /* UINT64_MAX: not rounded here */
-    float *scales;   /* [128 rows][128 columns]; NULL: nothing was put yet */
+    uint64_t offset;       /* UINT64_MAX: not rounded here */
+    struct fp8q_grid grid; /* of its scales */
+    uint64_t grid_cols;    /* scales of a row of them */
+    size_t group;          /* fp8q_piece.group */
+    float *scales;         /* NULL: nothing was put yet */
 };
 
 struct fp8q_codes {
@@ -25,10 +28,11 @@ struct fp8q_codes {
     char *path;            /* of the file when it had a name: for messages */
     int fd;
     uint64_t size;
+    float *group_amax;             /* by fp8q_piece.group; negative: not known yet */
     struct fp8q_stand_in stand_in; /* what the network sees of them */
 };
 
-/* Bytes of the working file: of all two-dimensional weights of the plan that get block scales.  */
+/* Bytes of the working file: of all two-dimensional weights of the plan that become FP8.  */
 uint64_t fp8q_codes_size(const struct fp8q_plan *plan);
 
 /* Creates the working file in @dir.  fp8q_codes_close() it in every case.  */
@@ -38,8 +42,12 @@ void fp8q_codes_close(struct fp8q_codes *codes);
 
 /* Whether source tensor @source is rounded here.  */
 bool fp8q_codes_take(const struct fp8q_codes *codes, size_t source);
-/* Room for its scales, before its first values are put.  */
+/* Room for its scales, before its first values are put.  Those of each stripe are for whoever puts it to
+ * fill in; but one for the whole tensor, or for all that shares it, is there already.  */
 int fp8q_codes_begin(struct fp8q_codes *codes, size_t source, struct fp8q_error *err);
+/* Scale of the element [row, col], and columns from @col on that share it, itself counted.  */
+float *fp8q_coded_scale(const struct fp8q_coded *coded, uint64_t row, uint64_t col);
+uint64_t fp8q_coded_run(const struct fp8q_coded *coded, uint64_t n_cols, uint64_t col);
 /* Rows from @row on, whole.  Any thread.  */
 int fp8q_codes_put(const struct fp8q_codes *codes, size_t source, uint64_t row, uint64_t n_rows,
                    const uint8_t *values, struct fp8q_error *err);

@@ -51,9 +51,9 @@ struct stripe {
     struct area *area;
     const struct fp8q_weights *weights;
     size_t source;
+    const struct fp8q_coded *coded;
     uint64_t row;
     uint32_t n_rows;
-    float *scales; /* by block of channels */
 };
 
 static const struct fp8q_kernel *kernel_of(const struct stripe *t)
@@ -73,34 +73,78 @@ static struct stripe find_stripe(const struct spreading *s, unsigned worker, uin
     t.source = s->job->sources[i];
     t.row = task * FP8Q_BLOCK;
     t.n_rows = (uint32_t)fp8q_min_u64(t.weights->n_rows - t.row, FP8Q_BLOCK);
-    t.scales = s->job->codes->of[t.source].scales + task * s->n_blocks;
+    t.coded = &s->job->codes->of[t.source];
     return t;
+}
+
+/* Scale of row @r of the stripe.  */
+static float *scale_at(const struct stripe *t, uint32_t r, size_t col)
+{
+    return fp8q_coded_scale(t->coded, t->row + r, col);
+}
+
+static size_t run_at(const struct stripe *t, size_t col)
+{
+    return (size_t)fp8q_coded_run(t->coded, t->s->n_cols, col);
+}
+
+static bool find_block_scales(const struct stripe *t)
+{
+    uint32_t *amax = (uint32_t *)(void *)t->area->product;
+    const struct fp8q_stripe view = {
+        .src = t->area->w, .from = FP8Q_FLOAT_F32, .n_rows = t->n_rows, .n_cols = t->s->n_cols};
+    fp8q_stripe_amax(kernel_of(t), &view, amax);
+    return fp8q_block_scales(FP8Q_FLOAT_F32, amax, t->s->n_blocks, t->s->job->fmt,
+                             scale_at(t, 0, 0));
+}
+
+/* Of rows, or of the groups of MXFP8 within them.  */
+static bool find_row_scales(const struct stripe *t)
+{
+    enum fp8q_scale_fmt fmt = t->coded->grid.cols ? FP8Q_SCALE_UE8M0 : FP8Q_SCALE_F32;
+    size_t n = t->s->n_cols;
+
+    for (uint32_t r = 0; r < t->n_rows; r++)
+        for (size_t col = 0; col < n; col += run_at(t, col)) {
+            float amax;
+            const float *w = t->area->w + r * n + col;
+            uint32_t bits = kernel_of(t)->amax_bits[FP8Q_FLOAT_F32](w, run_at(t, col));
+            if (!fp8q_amax_value(FP8Q_FLOAT_F32, bits, &amax))
+                return false;
+            *scale_at(t, r, col) = fp8q_scale(amax, fmt);
+        }
+    return true;
+}
+
+/* The rules of plain rounding; one scale for a tensor is there already.  */
+static bool find_scales(const struct stripe *t)
+{
+    if (t->coded->grid.rows == FP8Q_BLOCK)
+        return find_block_scales(t);
+    return t->coded->grid.rows == 0 || find_row_scales(t);
 }
 
 static int read_stripe(const struct stripe *t, struct fp8q_error *err)
 {
     struct area *a = t->area;
-    uint32_t *amax = (uint32_t *)(void *)a->product;
     struct fp8q_shown shown;
-    const struct fp8q_stripe view = {
-        .src = a->w, .from = FP8Q_FLOAT_F32, .n_rows = t->n_rows, .n_cols = t->s->n_cols};
 
     FP8Q_TRY(fp8q_weights_read(t->weights, kernel_of(t), t->row, t->n_rows, a->errors, a->w, err));
-    fp8q_stripe_amax(kernel_of(t), &view, amax);
-    if (!fp8q_block_scales(FP8Q_FLOAT_F32, amax, t->s->n_blocks, t->s->job->fmt, t->scales))
+    if (!find_scales(t))
         return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite", "tensor \"%s\" holds NaN or Inf",
                          fp8q_show(&shown, t->weights->tensor->name));
     return FP8Q_OK;
 }
 
-/* Plain values, and their errors by channel.  */
 static void round_plainly(const struct stripe *t)
 {
     struct area *a = t->area;
     size_t n = t->s->n_cols;
-    const struct fp8q_stripe view = {
-        .src = a->w, .from = FP8Q_FLOAT_F32, .n_rows = t->n_rows, .n_cols = n};
-    fp8q_stripe_encode(kernel_of(t), &view, t->scales, a->codes);
+
+    for (uint32_t r = 0; r < t->n_rows; r++)
+        for (size_t col = 0; col < n; col += run_at(t, col))
+            kernel_of(t)->encode[FP8Q_FLOAT_F32](a->codes + r * n + col, a->w + r * n + col,
+                                                 run_at(t, col), *scale_at(t, r, col));
 }
 
 /* Columns of a block, as the errors behind it leave them: w + errors x factors.  */
@@ -126,27 +170,39 @@ static void start_block(const struct stripe *t, size_t block, size_t size)
                 a->w[r * n + f->order[first + j]] + a->product[r * FP8Q_BLOCK + j];
 }
 
-/* From the last column to the first: a code, its error against the weight itself, and what the
- * columns before it take over.  */
+/* One column from its values: codes, and their errors against the weights themselves.  */
+static void round_column(const struct stripe *t, size_t position, float *values, float *error)
+{
+    struct area *a = t->area;
+    size_t n = t->s->n_cols, channel = t->s->factor.order[position];
+    size_t step = t->coded->grid.rows == 1 ? (size_t)t->coded->grid_cols : 0;
+    const float *scales = scale_at(t, 0, channel);
+    uint8_t codes[FP8Q_BLOCK];
+
+    /* Rows may have scales of their own, so values are divided here and encoded with scale 1.  */
+    for (uint32_t r = 0; r < t->n_rows; r++)
+        values[r] /= scales[r * step];
+    kernel_of(t)->encode[FP8Q_FLOAT_F32](codes, values, t->n_rows, 1.0f);
+    kernel_of(t)->decode[FP8Q_FLOAT_F32](a->rounded, codes, t->n_rows, 1.0f);
+
+    for (uint32_t r = 0; r < t->n_rows; r++) {
+        error[r] = a->w[r * n + channel] - a->rounded[r] * scales[r * step];
+        a->errors[r * n + position] = error[r];
+        a->codes[r * n + channel] = codes[r];
+    }
+}
+
+/* From the last column to the first: what it leaves over is taken by the columns before it.  */
 static void round_block(const struct stripe *t, size_t block, size_t size)
 {
     const struct fp8q_factor *f = &t->s->factor;
     struct area *a = t->area;
-    size_t n = f->n, first = block * FP8Q_BLOCK;
+    size_t first = block * FP8Q_BLOCK;
 
     for (size_t j = size; j-- > 0;) {
-        uint32_t channel = f->order[first + j];
-        const float *row = f->l + (first + j) * n + first;
-        float scale = t->scales[channel / FP8Q_BLOCK], error[FP8Q_BLOCK];
-        uint8_t codes[FP8Q_BLOCK];
-
-        kernel_of(t)->encode[FP8Q_FLOAT_F32](codes, a->columns + j * t->n_rows, t->n_rows, scale);
-        kernel_of(t)->decode[FP8Q_FLOAT_F32](a->rounded, codes, t->n_rows, scale);
-        for (uint32_t r = 0; r < t->n_rows; r++) {
-            error[r] = a->w[r * n + channel] - a->rounded[r];
-            a->errors[r * n + first + j] = error[r];
-            a->codes[r * n + channel] = codes[r];
-        }
+        const float *row = f->l + (first + j) * f->n + first;
+        float error[FP8Q_BLOCK];
+        round_column(t, first + j, a->columns + j * t->n_rows, error);
 
         for (size_t i = 0; i < j; i++)
             a->negative[i] = -row[i];
@@ -173,13 +229,11 @@ static void find_errors(const struct stripe *t)
     size_t n = t->s->n_cols;
 
     for (uint32_t r = 0; r < t->n_rows; r++)
-        for (size_t col = 0; col < n; col += FP8Q_BLOCK) {
-            size_t size = fp8q_min_size(n - col, FP8Q_BLOCK), at = r * n + col;
-            kernel_of(t)->decode[FP8Q_FLOAT_F32](a->rounded, a->codes + at, size,
-                                                 t->scales[col / FP8Q_BLOCK]);
-            for (size_t i = 0; i < size; i++)
-                a->errors[at + i] = a->w[at + i] - a->rounded[i];
-        }
+        for (size_t col = 0; col < n; col += run_at(t, col))
+            kernel_of(t)->decode[FP8Q_FLOAT_F32](a->errors + r * n + col, a->codes + r * n + col,
+                                                 run_at(t, col), *scale_at(t, r, col));
+    for (size_t i = 0; i < t->n_rows * n; i++)
+        a->errors[i] = a->w[i] - a->errors[i];
 }
 
 /* sum over rows of d H d^T with the moments of held-out tokens; a->errors are by channel.  */
@@ -202,6 +256,17 @@ static double held_error(const struct stripe *t)
     return sum;
 }
 
+/* Sums of squares of @n errors, and of the bounds of their weights.  */
+static void add_to_bound(const float *weights, const float *errors, size_t n, double scale,
+                         double sums[2])
+{
+    for (size_t i = 0; i < n; i++) {
+        double bound = fmax(fabs((double)weights[i]) / 16, scale * 0x1p-10);
+        sums[0] += (double)errors[i] * (double)errors[i];
+        sums[1] += bound * bound;
+    }
+}
+
 /* Whether a block's squared errors add up to more than verify lets pass: four times those of half a
  * step of E4M3 for each weight.  */
 static bool breaks_bound(const struct stripe *t)
@@ -209,16 +274,16 @@ static bool breaks_bound(const struct stripe *t)
     const struct area *a = t->area;
     size_t n = t->s->n_cols;
 
-    for (size_t col = 0; col < n; col += FP8Q_BLOCK) {
-        size_t size = fp8q_min_size(n - col, FP8Q_BLOCK);
-        double least = (double)t->scales[col / FP8Q_BLOCK] * 0x1p-10, found = 0, allowed = 0;
+    for (size_t first = 0; first < n; first += FP8Q_BLOCK) {
+        size_t end = fp8q_min_size(first + FP8Q_BLOCK, n);
+        double sums[2] = {0, 0};
         for (uint32_t r = 0; r < t->n_rows; r++)
-            for (size_t i = r * n + col; i < r * n + col + size; i++) {
-                double bound = fmax(fabs((double)a->w[i]) / 16, least);
-                found += (double)a->errors[i] * (double)a->errors[i];
-                allowed += bound * bound;
+            for (size_t col = first, run; col < end; col += run) {
+                run = fp8q_min_size(run_at(t, col), end - col);
+                add_to_bound(a->w + r * n + col, a->errors + r * n + col, run,
+                             (double)*scale_at(t, r, col), sums);
             }
-        if (!(found <= 4 * allowed))
+        if (!(sums[0] <= 4 * sums[1]))
             return true;
     }
     return false;

@@ -178,7 +178,12 @@ static int end_chunk(struct pass *p, uint32_t first, uint32_t n, struct fp8q_err
 {
     struct fp8q_stripe_job *job = p->job;
     size_t row_bytes = (size_t)(p->panel_cols * p->out_size);
-    const char *chunk = p->out + first * row_bytes;
+    char *chunk = p->out + first * row_bytes;
+    const struct fp8q_tile tile = {p->row + first, n, p->col, p->panel_cols};
+
+    /* Values that were rounded before, by the same scales, take the place of the nearest.  */
+    if (job->codes)
+        FP8Q_TRY(fp8q_codes_get(job->codes, job->piece->source, &tile, (uint8_t *)chunk, err));
 
     if (one_panel(p)) {
         p->out_crc[0] = fp8q_crc32(p->out_crc[0], chunk, row_bytes * n);
@@ -335,25 +340,11 @@ static int row_amax(struct pass *p, float amax[FP8Q_BLOCK], bool checksum, struc
 
 /* ---- the stages ------------------------------------------------------------------------------ */
 
-/* Values that were rounded before, by the scales that are found here.  */
-static int fetch_chunk(struct pass *p, uint32_t first, uint32_t n, struct fp8q_error *err)
-{
-    const struct fp8q_tile tile = {p->row + first, n, p->col, p->panel_cols};
-    FP8Q_TRY(fp8q_codes_get(p->job->codes, p->job->piece->source, &tile,
-                            (uint8_t *)p->out + first * p->panel_cols, err));
-    return end_chunk(p, first, n, err);
-}
-
 /* A site works on whole rows, so pass_open() has made one panel of them.  */
 static int encode_blocks(struct pass *p, const float *scales, struct fp8q_error *err)
 {
     struct fp8q_stripe_job *job = p->job;
 
-    if (job->codes) {
-        for (uint32_t first = 0, n = 0; next_chunk(p, &first, &n);)
-            FP8Q_TRY(fetch_chunk(p, first, n, err));
-        return FP8Q_OK;
-    }
     if (!job->site) {
         for (uint32_t first = 0, n = 0; next_chunk(p, &first, &n);) {
             struct fp8q_stripe view = view_of(p, first, n);

@@ -263,10 +263,9 @@ static int check_gptq(const struct fp8q_request *r, struct fp8q_error *err)
     if (!r->gptq)
         return FP8Q_OK;
 
-    if (r->scheme != FP8Q_SCHEME_BLOCK && r->n_schemes == 0)
-        return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "gptq-scheme",
-                         "--gptq rounds weights with block scales; --scheme FP8_BLOCK has them");
-    if (r->calibration && r->kv_cache == FP8Q_KV_CACHE_NONE && r->n_schemes == 0)
+    bool for_scales =
+        r->kv_cache != FP8Q_KV_CACHE_NONE || r->scheme == FP8Q_SCHEME_STATIC || r->n_schemes > 0;
+    if (r->calibration && !for_scales)
         return fp8q_fail(err, FP8Q_E_ARG, "gptq-calibration",
                          "--gptq and --calibration both say how to round: leave --calibration out "
                          "(what needs it for scales may have it)");

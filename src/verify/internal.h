@@ -116,6 +116,7 @@ struct fp8q_comparison {
     bool same_rules;   /* fp8q wrote it: scales, and FP8 values but for GPTQ, must be equal */
     float factor;      /* of the bound */
     bool *gptq;        /* by piece: rounded by GPTQ */
+    bool holds_rows;   /* some of them have scales of rows: their panels are whole rows */
     bool derives_gptq; /* the calibration file is here to round them again */
     struct fp8q_rounding rounding;
 

@@ -382,22 +382,28 @@ static void check_rows(const struct fp8q_compare_job *job, struct panel *v, cons
 /* ---- what GPTQ rounded ----------------------------------------------------------------------- */
 
 /* One row of a block: sums of squares of its errors, and of the bounds of its elements.  */
-static void add_row_errors(const struct fp8q_compare_job *job, const struct panel *v, size_t at,
-                           size_t n, float scale, double sums[2])
+static void add_row_errors(const struct fp8q_compare_job *job, const struct panel *v, uint32_t r,
+                           uint64_t col, size_t n, double sums[2])
 {
     const struct fp8q_kernel *k = job->all->options->kernel;
     const char *values = v->wide ? (const char *)v->wide : v->raw;
+    size_t at = (size_t)(r * v->n_cols + col);
     float weight[FP8Q_BLOCK], value[FP8Q_BLOCK];
 
     k->to_f32[v->from](weight, values + at * v->value_size, n);
-    k->decode[FP8Q_FLOAT_F32](value, v->codes + at, n, scale);
 
-    for (size_t i = 0; i < n; i++) {
-        double d = (double)weight[i] - (double)value[i];
-        /* Half a step of E4M3: 1/16 of a normal number, 2^-10 scales of a subnormal one.  */
-        double bound = fmax(fabs((double)weight[i]) / 16, (double)scale * 0x1p-10);
-        sums[0] += d * d;
-        sums[1] += bound * bound;
+    for (size_t i = 0, run; i < n; i += run) {
+        uint64_t left = fp8q_weights_run(&job->worker->output, v->col + col + i);
+        float scale = fp8q_weights_scale(&job->worker->output, job->row + r, v->col + col + i);
+        run = (size_t)fp8q_min_u64(left, n - i);
+        k->decode[FP8Q_FLOAT_F32](value, v->codes + at + i, run, scale);
+        for (size_t j = 0; j < run; j++) {
+            double d = (double)weight[i + j] - (double)value[j];
+            /* Half a step of E4M3: 1/16 of a normal number, 2^-10 scales of a subnormal one.  */
+            double bound = fmax(fabs((double)weight[i + j]) / 16, (double)scale * 0x1p-10);
+            sums[0] += d * d;
+            sums[1] += bound * bound;
+        }
     }
 }
 
@@ -407,11 +413,10 @@ static void check_block_bounds(const struct fp8q_compare_job *job, const struct 
 {
     for (uint64_t col = 0; col < v->n_cols; col += FP8Q_BLOCK) {
         size_t n = (size_t)fp8q_min_u64(v->n_cols - col, FP8Q_BLOCK);
-        float scale = fp8q_weights_scale(&job->worker->output, job->row, v->col + col);
         double sums[2] = {0, 0};
 
         for (uint32_t r = 0; r < job->n_rows; r++)
-            add_row_errors(job, v, (size_t)(r * v->n_cols + col), n, scale, sums);
+            add_row_errors(job, v, r, col, n, sums);
 
         /* Put so that NaN is beyond the bound.  */
         if (!(sums[0] <= 4 * sums[1]))
@@ -466,6 +471,8 @@ uint64_t fp8q_compare_memory(const struct fp8q_comparison *all)
      * values.  */
     if (all->derives_gptq)
         bytes += fp8q_plan_widest_row(all->plan) * FP8Q_BLOCK * 14 + fp8q_gptq_scratch();
+    else if (all->holds_rows)
+        bytes += fp8q_plan_widest_row(all->plan) * FP8Q_BLOCK * 10;
     return bytes;
 }
 
@@ -496,7 +503,7 @@ static int open_panel(const struct fp8q_compare_job *job, struct panel *v, struc
 
     /* The bound of a block takes all its rows, but not all columns: as many as there is memory
      * for.  */
-    if (v->stays && !c->derives_gptq)
+    if (v->stays && !c->derives_gptq && job->piece->scheme == FP8Q_SCHEME_BLOCK)
         v->n_cols =
             fp8q_min_u64(v->n_cols, c->plan->stripe_bytes / per_column / FP8Q_BLOCK * FP8Q_BLOCK);
 

@@ -458,11 +458,14 @@ static int open_rounding(struct fp8q_comparison *c, struct fp8q_error *err)
     if (!c->gptq)
         return fp8q_fail_nomem(err);
 
+    /* With statistics of a file only blocks are rounded so, and with samples all schemes.  */
+    bool all = fp8q_json_path(c->report->manifest.json, "rounding.inputs") != NULL;
     for (size_t i = 0; i < plan->n_pieces && list; i++) {
         const struct fp8q_piece *p = &plan->pieces[i];
-        if (p->kind == FP8Q_OUT_CODES && p->scheme == FP8Q_SCHEME_BLOCK)
-            c->gptq[i] = fp8q_json_has_string(
-                list, fp8q_calib_site_of(plan->ckpt->tensors[p->source].name, &buf));
+        const struct fp8q_tensor *t = &plan->ckpt->tensors[p->source];
+        if (p->kind == FP8Q_OUT_CODES && t->ndim == 2 && (all || p->scheme == FP8Q_SCHEME_BLOCK))
+            c->gptq[i] = fp8q_json_has_string(list, fp8q_calib_site_of(t->name, &buf));
+        c->holds_rows |= c->gptq[i] && p->scheme != FP8Q_SCHEME_BLOCK;
     }
 
     /* What was rounded layer by layer is not to be had from statistics of the source's layers.  */

@@ -13,7 +13,6 @@ run fp8q quantize model out --gptq --inputs inputs.safetensors --resume
 run fp8q quantize model none --gptq
 run fp8q quantize model none --inputs inputs.safetensors
 run fp8q quantize model none --gptq --inputs inputs.safetensors --part 1/2
-run fp8q quantize model none --gptq --inputs inputs.safetensors --scheme FP8
 run fp8q quantize model none --gptq --inputs inputs.safetensors --calibration c.safetensors
 run fp8q quantize model none -q --gptq --inputs missing.safetensors
 run fp8q quantize model none -q --gptq --inputs model/config.json

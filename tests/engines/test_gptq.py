@@ -58,12 +58,21 @@ def error(w, q, h):
     return float(((d @ h) * d).sum())
 
 
+def scales_of(w, options):
+    """The scale of each element, by the rule of the scheme."""
+    if "FP8_DYNAMIC" in options:
+        return ref.quantize_channel(w)[1].expand(w.shape)
+    if "MXFP8" in options:
+        groups = w.float().reshape(len(w), -1, ref.GROUP)
+        return ref.scale_of(groups.abs().amax(-1), True).repeat_interleave(ref.GROUP, 1)
+    return ref.spread(ref.quantize_block(w, "ue8m0" in options)[1], w.shape)
+
+
 class Gptq(Case):
     def compare(self, name, options, *more):
         source, model = forward.make(name, "llama", options)
         ids = samples(options["vocab_size"])
         inputs = forward.write_inputs(source + ".inputs.safetensors", ids)
-        ue8m0 = "ue8m0" in more
         got = read(quantized(source, "--gptq", "--inputs", inputs, *more))
         before = after = beside = spread = 0
 
@@ -73,7 +82,7 @@ class Gptq(Case):
                            for l in linears}
                 fit, held = moments(model, next(iter(modules.values())), ids)
                 weights = {n: m.weight.detach() for n, m in modules.items()}
-                scales = {n: ref.spread(ref.quantize_block(w, ue8m0)[1], w.shape) for n, w in weights.items()}
+                scales = {n: scales_of(w, more) for n, w in weights.items()}
                 both = [sum(error(w, f(w, scales[n]), held) for n, w in weights.items())
                         for f in (plain, lambda w, s: compensated(w, s, fit))]
                 helps = both[1] < both[0]
@@ -100,10 +109,16 @@ class Gptq(Case):
     def test_powers_of_two(self):
         self.compare("gptq-ue8m0", forward.SMALL | dict(num_hidden_layers=1), "--scale-fmt", "ue8m0")
 
+    def test_rows(self):
+        self.compare("gptq-rows", forward.SMALL | dict(num_hidden_layers=1), "--scheme", "FP8_DYNAMIC")
+
+    def test_groups(self):
+        self.compare("gptq-groups", forward.SMALL | dict(num_hidden_layers=1), "--scheme", "MXFP8")
+
     def test_unaligned(self):
         self.compare("gptq-unaligned", forward.SMALL | dict(intermediate_size=328, num_hidden_layers=1), "--unaligned",
                      "quantize")
 
 
 if __name__ == "__main__":
-    main(at_least=40)
+    main(at_least=60)
