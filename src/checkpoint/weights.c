@@ -307,19 +307,30 @@ int fp8q_weights_read_codes(const struct fp8q_weights *w, uint64_t row, uint64_t
     return FP8Q_OK;
 }
 
+int fp8q_weights_read_tile(const struct fp8q_weights *w, const struct fp8q_kernel *kernel,
+                           const struct fp8q_tile *tile, void *raw, float *out,
+                           struct fp8q_error *err)
+{
+    uint64_t size = fp8q_dtype_bits(w->tensor->dtype) / 8;
+    /* Whole rows are one piece of the file.  */
+    uint64_t pieces = tile->n_cols == w->n_cols ? 1 : tile->n_rows;
+    size_t n = (size_t)(tile->n_rows * tile->n_cols), bytes = n / (size_t)pieces * (size_t)size;
+
+    for (uint64_t i = 0; i < pieces; i++)
+        FP8Q_TRY(fp8q_ckpt_read(w->ckpt, w->tensor,
+                                ((tile->row + i) * w->n_cols + tile->col) * size,
+                                (char *)raw + i * bytes, bytes, err));
+    if (w->scaling != FP8Q_SCALING_NONE)
+        return fp8q_weights_decode(w, kernel, tile, raw, FP8Q_FLOAT_F32, out, err);
+    kernel->to_f32[w->from](out, raw, n);
+    return FP8Q_OK;
+}
+
 int fp8q_weights_read(const struct fp8q_weights *w, const struct fp8q_kernel *kernel, uint64_t row,
                       uint64_t n_rows, void *raw, float *out, struct fp8q_error *err)
 {
-    uint64_t size = fp8q_dtype_bits(w->tensor->dtype) / 8;
-    size_t n = (size_t)(n_rows * w->n_cols);
-    struct fp8q_tile tile = {row, n_rows, 0, w->n_cols};
-
-    FP8Q_TRY(
-        fp8q_ckpt_read(w->ckpt, w->tensor, row * w->n_cols * size, raw, n * (size_t)size, err));
-    if (w->scaling != FP8Q_SCALING_NONE)
-        return fp8q_weights_decode(w, kernel, &tile, raw, FP8Q_FLOAT_F32, out, err);
-    kernel->to_f32[w->from](out, raw, n);
-    return FP8Q_OK;
+    const struct fp8q_tile tile = {row, n_rows, 0, w->n_cols};
+    return fp8q_weights_read_tile(w, kernel, &tile, raw, out, err);
 }
 
 /* The largest finite value of a half, for messages.  */

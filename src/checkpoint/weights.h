@@ -64,6 +64,11 @@ int fp8q_weights_read_codes(const struct fp8q_weights *weights, uint64_t row, ui
 int fp8q_weights_read(const struct fp8q_weights *weights, const struct fp8q_kernel *kernel,
                       uint64_t row, uint64_t n_rows, void *raw, float *out, struct fp8q_error *err);
 
+/* The same of a rectangle, row by row from disk; @raw has room for its elements of 4 bytes.  */
+int fp8q_weights_read_tile(const struct fp8q_weights *weights, const struct fp8q_kernel *kernel,
+                           const struct fp8q_tile *tile, void *raw, float *out,
+                           struct fp8q_error *err);
+
 /* A whole small tensor of any float dtype as F32 (F8_E8M0 too): norms, biases, scales.  The caller
  * gives room for tensor->n_elems.  */
 int fp8q_read_floats(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *tensor,

@@ -214,11 +214,11 @@ static const struct fp8q_architecture architectures[] = {
 
 /* Wrappers that hand their text to the language model as it is: no cross attention, no adapters.
  * Where they keep its config and its layers is in select/wrappers.c.  */
-static const char *const wrappers[] = {"qwen2_vl", "qwen2_5_vl",      "qwen3_vl", "kimi_vl",
-                                       "gemma3",   "paligemma",       "llava",    "llava_next",
-                                       "vipllava", "llava_onevision", "mistral3", "idefics2",
-                                       "idefics3", "smolvlm",         "internvl", "internvl_chat",
-                                       "got_ocr2", "openvla",         "prismatic"};
+static const char *const wrappers[] = {
+    "qwen2_vl",        "qwen2_5_vl",    "qwen3_vl", "qwen3_vl_moe", "kimi_vl",
+    "gemma3",          "paligemma",     "llava",    "llava_next",   "vipllava",
+    "llava_onevision", "mistral3",      "idefics2", "idefics3",     "smolvlm",
+    "internvl",        "internvl_chat", "got_ocr2", "openvla",      "prismatic"};
 
 const struct fp8q_architecture *fp8q_architecture_find(const char *type)
 {

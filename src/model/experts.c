@@ -166,15 +166,18 @@ static int open_expert(const struct mixture *x, uint32_t expert, enum fp8q_linea
     const struct fp8q_layer *l = x->layer;
     const struct fp8q_model *m = l->branch->model;
     size_t slot = fp8q_expert_slot(m, l->index, expert, linear);
-    struct fp8q_name name;
-    *p = (struct fp8q_product){.out = out,
+    struct fp8q_place place;
+    fp8q_expert_place(m, l->index, expert, linear, &place);
+    *p = (struct fp8q_product){.matrix = place.matrix,
+                               .first_row = place.first_row,
+                               .n_rows = place.n_rows,
+                               .transposed = place.transposed,
+                               .stride = (size_t)place.n_rows,
+                               .out = out,
                                .format = fp8q_branch_acts(l->branch, slot),
                                .clipping = l->branch->clipping ? &l->branch->clipping[slot] : NULL};
-    FP8Q_TRY(fp8q_product_open(
-        l->branch, fp8q_expert_name(m, l->index, expert, linear, ".weight", &name), p, err));
+    FP8Q_TRY(fp8q_product_open(l->branch, place.name.text, p, err));
 
-    p->n_rows = p->weights.n_rows;
-    p->stride = (size_t)p->n_rows;
     p->round = l->branch->round && l->branch->round[slot];
     p->round_fmt = l->branch->round_fmt;
     return FP8Q_OK;

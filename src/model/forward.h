@@ -161,11 +161,15 @@ struct fp8q_act_format {
 /* That of the linear of @slot in this branch; and of the output head.  */
 struct fp8q_act_format fp8q_branch_acts(const struct fp8q_branch *branch, size_t slot);
 struct fp8q_act_format fp8q_branch_head_acts(const struct fp8q_branch *branch);
-/* One matrix product of the layer: out[t][j] = sum x[t][k] w[first_row + j][k] + bias[j].  */
+
+/* One matrix product of the layer: out[t][j] = sum x[t][k] w[first_row + j][k] + bias[j], with w one
+ * matrix of the weight, or w[k][first_row + j].  */
 struct fp8q_product {
     struct fp8q_weights weights;
     const struct fp8q_stand_in *stand_in; /* NULL, or what has this weight */
-    uint64_t first_row, n_rows;           /* part of the weight's rows */
+    uint64_t matrix;                      /* which one of a stack */
+    uint64_t first_row, n_rows; /* part of its rows, or of its columns where it is @transposed */
+    bool transposed;
     float *out;
     size_t stride; /* of @out */
     float *bias;   /* NULL or n_rows values; owned by whoever made it */

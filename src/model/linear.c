@@ -115,8 +115,9 @@ static size_t segment_step(const struct fp8q_product *p)
     const struct fp8q_weights *w = &p->weights;
     size_t step = p->format.acts == FP8Q_ACTS_GROUP ? FP8Q_GROUP : FP8Q_BLOCK;
 
-    /* A narrower weight leaves a worker no room for the scales.  */
-    if (p->format.acts == FP8Q_ACTS_NONE || w->n_cols < FP8Q_GROUP)
+    /* A narrower weight leaves a worker no room for the scales; and what lies transposed is turned as
+     * floats.  */
+    if (p->format.acts == FP8Q_ACTS_NONE || w->n_cols < FP8Q_GROUP || p->transposed)
         return 0;
     if (p->round)
         return step;
@@ -273,6 +274,12 @@ static uint64_t n_stripes(const struct fp8q_product *p)
     return fp8q_ceil_div(p->first_row + p->n_rows, STRIPE) - first_stripe(p);
 }
 
+/* Elements of the inputs.  */
+static size_t width_of(const struct fp8q_product *p)
+{
+    return (size_t)(p->transposed ? p->weights.matrix_rows : p->weights.n_cols);
+}
+
 /* FP8 values of some rows, with one scale a block of 128 columns.  */
 struct rounded {
     float *scales;
@@ -282,10 +289,9 @@ struct rounded {
 /* @w [n_rows][n_cols] to the nearest FP8 values with one scale a block.  @work: room for them, their
  * scales and amax.  */
 static int round_stripe(const struct fp8q_product *p, const struct fp8q_kernel *kernel,
-                        const float *w, size_t n_rows, float *work, struct rounded *out,
-                        struct fp8q_error *err)
+                        const float *w, size_t n_rows, size_t n_cols, float *work,
+                        struct rounded *out, struct fp8q_error *err)
 {
-    size_t n_cols = (size_t)p->weights.n_cols;
     size_t n_blocks = (size_t)fp8q_ceil_div(n_cols, FP8Q_BLOCK);
     uint32_t *amax = (uint32_t *)(void *)(work + n_blocks);
     const struct fp8q_stripe stripe = {
@@ -309,9 +315,10 @@ static void decode_rounded(const struct fp8q_kernel *kernel, const struct rounde
                                            from->scales[c / FP8Q_BLOCK]);
 }
 
-/* Rows of the weight that a stripe takes: [first, first + n) on disk, of which what comes before @begin
+/* Rows of the matrix that a stripe takes (columns, where it is transposed): [first, first + n) on disk, of which what comes before @begin
  * and from @end on is another part's.  They are read only where blocks are rounded together.  */
 struct stripe {
+    uint64_t base; /* row of the tensor with which the matrix begins */
     uint64_t first, begin, end;
     float *w, *packed; /* a worker's memory: values, and behind them what is read or packed */
 };
@@ -319,11 +326,12 @@ struct stripe {
 static struct stripe stripe_of(const struct fp8q_forward *fw, const struct fp8q_product *p,
                                unsigned worker, uint64_t index)
 {
-    struct stripe s = {.first = (first_stripe(p) + index) * STRIPE,
+    struct stripe s = {.base = p->matrix * p->weights.matrix_rows,
+                       .first = (first_stripe(p) + index) * STRIPE,
                        .w = fw->workers + worker * fw->worker_floats};
     s.begin = fp8q_max_u64(s.first, p->first_row);
     s.end = fp8q_min_u64(s.first + STRIPE, p->first_row + p->n_rows);
-    s.packed = s.w + STRIPE * p->weights.n_cols;
+    s.packed = s.w + STRIPE * width_of(p);
     return s;
 }
 
@@ -331,31 +339,62 @@ static struct stripe stripe_of(const struct fp8q_forward *fw, const struct fp8q_
 static int read_rounded(const struct fp8q_forward *fw, const struct fp8q_product *p,
                         const struct stripe *s, struct rounded *out, struct fp8q_error *err)
 {
-    size_t whole = (size_t)fp8q_min_u64(STRIPE, p->weights.n_rows - s->first);
-    FP8Q_TRY(fp8q_weights_read(&p->weights, fw->kernel, s->first, whole, s->packed, s->w, err));
-    return round_stripe(p, fw->kernel, s->w, whole, s->packed, out, err);
+    size_t whole = (size_t)fp8q_min_u64(STRIPE, p->weights.matrix_rows - s->first);
+    FP8Q_TRY(fp8q_weights_read(&p->weights, fw->kernel, s->base + s->first, whole, s->packed, s->w,
+                               err));
+    return round_stripe(p, fw->kernel, s->w, whole, (size_t)p->weights.n_cols, s->packed, out, err);
+}
+
+/* Weights of a stripe as floats, and where they lie.  */
+static int read_rows(const struct fp8q_forward *fw, const struct fp8q_product *p,
+                     const struct stripe *s, struct fp8q_strided *out, struct fp8q_error *err)
+{
+    size_t width = (size_t)p->weights.n_cols, n = (size_t)(s->end - s->begin);
+    struct rounded rounded;
+    *out = (struct fp8q_strided){s->w, width, 1};
+
+    if (p->stand_in && !p->round)
+        return p->stand_in->read(p->stand_in->ctx, p->weights.tensor, s->begin, n, s->packed, s->w,
+                                 err);
+    if (!p->round)
+        return fp8q_weights_read(&p->weights, fw->kernel, s->base + s->begin, n, s->packed, s->w,
+                                 err);
+
+    FP8Q_TRY(read_rounded(fw, p, s, &rounded, err));
+    decode_rounded(fw->kernel, &rounded, (size_t)(s->end - s->first), width, s->w);
+    out->x += (s->begin - s->first) * width;
+    return FP8Q_OK;
+}
+
+/* The same of a matrix whose columns are the outputs; its blocks are rounded 128 rows at a time.  */
+static int read_columns(const struct fp8q_forward *fw, const struct fp8q_product *p,
+                        const struct stripe *s, struct fp8q_strided *out, struct fp8q_error *err)
+{
+    uint64_t n_k = p->weights.matrix_rows, first = p->round ? s->first : s->begin;
+    uint64_t end = p->round ? fp8q_min_u64(s->first + STRIPE, p->weights.n_cols) : s->end;
+    const struct fp8q_tile tile = {s->base, n_k, first, end - first};
+    size_t n = (size_t)tile.n_cols;
+    struct rounded rounded;
+    *out = (struct fp8q_strided){s->w + (s->begin - first), 1, n};
+    FP8Q_TRY(fp8q_weights_read_tile(&p->weights, fw->kernel, &tile, s->packed, s->w, err));
+
+    for (uint64_t k = 0; k < n_k && p->round; k += STRIPE) {
+        size_t rows = (size_t)fp8q_min_u64(STRIPE, n_k - k);
+        FP8Q_TRY(round_stripe(p, fw->kernel, s->w + k * n, rows, n, s->packed, &rounded, err));
+        decode_rounded(fw->kernel, &rounded, rows, n, s->w + k * n);
+    }
+    return FP8Q_OK;
 }
 
 static int multiply_floats(const struct product_job *job, const struct fp8q_product *p,
                            const struct stripe *s, float *out, struct fp8q_error *err)
 {
     struct fp8q_forward *fw = job->fw;
-    size_t width = (size_t)p->weights.n_cols, n = (size_t)(s->end - s->begin);
-    float *w = s->w;
+    size_t width = width_of(p), n = (size_t)(s->end - s->begin);
+    struct fp8q_strided w;
+    FP8Q_TRY(p->transposed ? read_columns(fw, p, s, &w, err) : read_rows(fw, p, s, &w, err));
 
-    if (p->round) {
-        struct rounded rounded;
-        FP8Q_TRY(read_rounded(fw, p, s, &rounded, err));
-        decode_rounded(fw->kernel, &rounded, (size_t)(s->end - s->first), width, w);
-        w += (s->begin - s->first) * width;
-    } else if (p->stand_in) {
-        FP8Q_TRY(
-            p->stand_in->read(p->stand_in->ctx, p->weights.tensor, s->begin, n, s->packed, w, err));
-    } else {
-        FP8Q_TRY(fp8q_weights_read(&p->weights, fw->kernel, s->begin, n, s->packed, w, err));
-    }
-
-    fp8q_pack_b(fw->gemm, (struct fp8q_strided){w, width, 1}, n, width, s->packed);
+    fp8q_pack_b(fw->gemm, w, n, width, s->packed);
     fp8q_gemm_packed(fw->gemm, job->packed->n_tokens, n, width, job->packed->packed, s->packed, out,
                      p->stride);
     return FP8Q_OK;
@@ -372,13 +411,13 @@ static int read_codes(const struct fp8q_forward *fw, const struct fp8q_product *
         FP8Q_TRY(read_rounded(fw, p, s, &rounded, err));
         memcpy(s->w, rounded.codes + (s->begin - s->first) * width, n * width);
     } else {
-        FP8Q_TRY(fp8q_weights_read_codes(&p->weights, s->begin, n, (uint8_t *)s->w, err));
+        FP8Q_TRY(fp8q_weights_read_codes(&p->weights, s->base + s->begin, n, (uint8_t *)s->w, err));
     }
 
     for (uint64_t k = 0; k < width; k += p->format.step)
         for (uint64_t row = s->begin; row < s->end; row++)
-            scales[i++] =
-                p->round ? rounded.scales[k / FP8Q_BLOCK] : fp8q_weights_scale(&p->weights, row, k);
+            scales[i++] = p->round ? rounded.scales[k / FP8Q_BLOCK]
+                                   : fp8q_weights_scale(&p->weights, s->base + row, k);
     return FP8Q_OK;
 }
 
@@ -472,7 +511,7 @@ int fp8q_products_run(struct fp8q_forward *fw, const float *x, size_t n_tokens,
             continue;
 
         struct fp8q_clipping clipping = {.values = 0};
-        FP8Q_TRY(fp8q_products_pack(fw, x, (size_t)products[i].weights.n_cols, &packed,
+        FP8Q_TRY(fp8q_products_pack(fw, x, width_of(&products[i]), &packed,
                                     products[i].clipping ? &clipping : NULL, err));
         add_clipping(products, n_products, packed.format, &clipping);
         FP8Q_TRY(fp8q_products_packed(fw, &packed, products, n_products, err));

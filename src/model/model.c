@@ -74,6 +74,25 @@ const char *fp8q_expert_name(const struct fp8q_model *model, uint32_t layer, uin
     return buf->text;
 }
 
+void fp8q_expert_place(const struct fp8q_model *model, uint32_t layer, uint32_t expert,
+                       enum fp8q_linear linear, struct fp8q_place *place_out)
+{
+    const struct fp8q_moe *moe = &model->moe;
+    bool down = linear == FP8Q_DOWN_PROJ;
+    *place_out = (struct fp8q_place){.n_rows = down ? model->hidden : moe->width};
+    if (moe->stack == FP8Q_STACK_NONE) {
+        fp8q_expert_name(model, layer, expert, linear, ".weight", &place_out->name);
+        return;
+    }
+
+    /* Stacks have one name everywhere, and no ".weight" behind it.  */
+    snprintf(place_out->name.text, sizeof(place_out->name.text), "%slayers.%u.%s.%s", model->prefix,
+             layer, moe->experts, down ? "down_proj" : "gate_up_proj");
+    place_out->matrix = expert;
+    place_out->first_row = linear == FP8Q_UP_PROJ ? moe->width : 0;
+    place_out->transposed = moe->stack == FP8Q_STACK_COLUMNS;
+}
+
 enum fp8q_site_kind fp8q_linear_site(enum fp8q_linear linear)
 {
     return linears[linear].site;

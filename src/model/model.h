@@ -66,14 +66,19 @@ struct fp8q_latent {
     float eps; /* of the norms of the two vectors */
 };
 
+/* How experts lie on disk: each in matrices of its own, or all of a layer in one tensor of three
+ * dimensions, gate and up one below the other.  Rows are outputs, or in the last of the three inputs.  */
+enum fp8q_stack { FP8Q_STACK_NONE, FP8Q_STACK_ROWS, FP8Q_STACK_COLUMNS };
+
 /* A mixture of experts in place of the MLP; all zero where there is none.  */
 struct fp8q_moe {
     uint32_t n_experts, n_active;
-    uint64_t width;          /* intermediate size of an expert */
-    uint64_t shared_width;   /* of the expert that every token has; 0: none */
-    const char *router;      /* names behind "layers.N." */
-    const char *bias;        /* NULL, or what is added to the scores by which experts are chosen */
-    const char *experts;     /* "mlp.experts" */
+    uint64_t width;        /* intermediate size of an expert */
+    uint64_t shared_width; /* of the expert that every token has; 0: none */
+    const char *router;    /* names behind "layers.N." */
+    const char *bias;      /* NULL, or what is added to the scores by which experts are chosen */
+    const char *experts;   /* "mlp.experts" */
+    enum fp8q_stack stack;
     const char *linears[3];  /* gate, up, down of one expert */
     const char *shared;      /* of the shared one, whose linears are called as those of an MLP */
     const char *shared_gate; /* NULL, or what says how much of it a token gets */
@@ -155,6 +160,15 @@ const char *fp8q_linear_name(const struct fp8q_model *model, uint32_t layer,
 /* The same of expert @expert; @linear is one of gate, up and down.  */
 const char *fp8q_expert_name(const struct fp8q_model *model, uint32_t layer, uint32_t expert,
                              enum fp8q_linear linear, const char *suffix, struct fp8q_name *buf);
+/* The tensor that holds a linear of an expert, and the place in there.  */
+struct fp8q_place {
+    struct fp8q_name name;
+    uint64_t matrix;            /* which one of a stack */
+    uint64_t first_row, n_rows; /* outputs of the linear, as rows or columns of the matrix */
+    bool transposed;            /* outputs are columns */
+};
+void fp8q_expert_place(const struct fp8q_model *model, uint32_t layer, uint32_t expert,
+                       enum fp8q_linear linear, struct fp8q_place *place_out);
 /* "model.layers.3." + @rest.  */
 const char *fp8q_layer_name(const struct fp8q_model *model, uint32_t layer, const char *rest,
                             struct fp8q_name *buf);

@@ -74,19 +74,32 @@ static int find_prefix(struct fp8q_model *m, struct fp8q_error *err)
         family.decoders ? family.decoders : "", m->architecture);
 }
 
-/* A weight that may be quantized: its shape, how it is scaled, and what happens to its input.  */
-static int check_weight(struct fp8q_model *m, size_t slot, const char *name, uint64_t rows,
-                        uint64_t cols, struct fp8q_error *err)
+/* How a weight is scaled, and what happens to its input.  */
+static int open_weight(struct fp8q_model *m, size_t slot, const char *name, struct fp8q_error *err)
 {
     struct fp8q_weights weights;
-    FP8Q_TRY(check_tensor(m, name, 2, rows, cols, err));
     FP8Q_TRY(fp8q_weights_open(m->ckpt, name, &weights, err));
-
     enum fp8q_scaling scaling = weights.scaling;
     fp8q_weights_reset(&weights);
 
     m->scaling[slot] = (uint8_t)scaling;
     return fp8q_served_acts(m, name, scaling, &m->served[slot], &m->static_scale[slot], err);
+}
+
+/* A weight that may be quantized, of the expected shape.  */
+static int check_weight(struct fp8q_model *m, size_t slot, const char *name, uint64_t rows,
+                        uint64_t cols, struct fp8q_error *err)
+{
+    FP8Q_TRY(check_tensor(m, name, 2, rows, cols, err));
+    return open_weight(m, slot, name, err);
+}
+
+/* Linears that lie in one tensor have all of this in common.  */
+static void copy_slot(struct fp8q_model *m, size_t to, size_t from)
+{
+    m->scaling[to] = m->scaling[from];
+    m->served[to] = m->served[from];
+    m->static_scale[to] = m->static_scale[from];
 }
 
 static int check_linear(struct fp8q_model *m, uint32_t layer, enum fp8q_linear linear,
@@ -104,9 +117,7 @@ static int check_linear(struct fp8q_model *m, uint32_t layer, enum fp8q_linear l
     fp8q_linear_name(m, layer, linear, ".weight", &name);
 
     if (fp8q_linear_is_rest(m, linear)) { /* opened with its first part */
-        m->scaling[slot] = m->scaling[slot - 1];
-        m->served[slot] = m->served[slot - 1];
-        m->static_scale[slot] = m->static_scale[slot - 1];
+        copy_slot(m, slot, slot - 1);
         return FP8Q_OK;
     }
     FP8Q_TRY(check_weight(m, slot, name.text, rows, shape[1], err));
@@ -126,6 +137,64 @@ static int check_bias(const struct fp8q_model *m, const char *name, struct fp8q_
     return check_tensor(m, name, 1, m->moe.n_experts, 0, err);
 }
 
+/* All of them are checked, though a run may read few: better now than in layer 30.  */
+static int check_each(struct fp8q_model *m, uint32_t layer, struct fp8q_error *err)
+{
+    const struct fp8q_moe *moe = &m->moe;
+    for (uint32_t e = 0; e < moe->n_experts; e++)
+        for (int i = FP8Q_GATE_PROJ; i <= FP8Q_DOWN_PROJ; i++) {
+            struct fp8q_name name;
+            enum fp8q_linear linear = (enum fp8q_linear)i;
+            bool down = linear == FP8Q_DOWN_PROJ;
+            fp8q_expert_name(m, layer, e, linear, ".weight", &name);
+            FP8Q_TRY(check_weight(m, fp8q_expert_slot(m, layer, e, linear), name.text,
+                                  down ? m->hidden : moe->width, down ? moe->width : m->hidden,
+                                  err));
+        }
+    return FP8Q_OK;
+}
+
+/* Outputs and inputs of the experts' gate and up together, or of their down.  */
+static void stack_sizes(const struct fp8q_model *m, bool down, uint64_t *outputs_out,
+                        uint64_t *inputs_out)
+{
+    *outputs_out = down ? m->hidden : 2 * m->moe.width;
+    *inputs_out = down ? m->moe.width : m->hidden;
+}
+
+/* Shape and scales of a stack; what is found holds for all its experts.  */
+static int check_stack(struct fp8q_model *m, uint32_t layer, enum fp8q_linear linear,
+                       struct fp8q_error *err)
+{
+    struct fp8q_place place;
+    struct fp8q_shown shown;
+    uint64_t outputs, inputs;
+    size_t first = fp8q_expert_slot(m, layer, 0, linear);
+    fp8q_expert_place(m, layer, 0, linear, &place);
+    stack_sizes(m, linear == FP8Q_DOWN_PROJ, &outputs, &inputs);
+
+    const struct fp8q_tensor *t = fp8q_ckpt_find(m->ckpt, place.name.text);
+    uint64_t rows = place.transposed ? inputs : outputs, cols = place.transposed ? outputs : inputs;
+    if (!t || t->ndim != 3 || t->shape[0] != m->moe.n_experts || t->shape[1] != rows ||
+        t->shape[2] != cols)
+        return fp8q_fail(err, FP8Q_E_FORMAT, t ? "tensor-shape" : "tensor-missing",
+                         "tensor \"%s\": expected the shape [%u, %llu, %llu]",
+                         fp8q_show(&shown, place.name.text), m->moe.n_experts,
+                         (unsigned long long)rows, (unsigned long long)cols);
+
+    FP8Q_TRY(open_weight(m, first, place.name.text, err));
+    for (uint32_t e = 1; e < m->moe.n_experts; e++)
+        copy_slot(m, fp8q_expert_slot(m, layer, e, linear), first);
+    return FP8Q_OK;
+}
+
+static int check_stacks(struct fp8q_model *m, uint32_t layer, struct fp8q_error *err)
+{
+    for (int i = FP8Q_GATE_PROJ; i <= FP8Q_DOWN_PROJ; i++)
+        FP8Q_TRY(check_stack(m, layer, (enum fp8q_linear)i, err));
+    return FP8Q_OK;
+}
+
 static int check_experts(struct fp8q_model *m, uint32_t layer, struct fp8q_error *err)
 {
     const struct fp8q_moe *moe = &m->moe;
@@ -139,17 +208,7 @@ static int check_experts(struct fp8q_model *m, uint32_t layer, struct fp8q_error
     if (moe->bias)
         FP8Q_TRY(check_bias(m, fp8q_layer_name(m, layer, moe->bias, &name), err));
 
-    /* All of them are checked, though a run may read few: better now than in layer 30.  */
-    for (uint32_t e = 0; e < moe->n_experts; e++)
-        for (int i = FP8Q_GATE_PROJ; i <= FP8Q_DOWN_PROJ; i++) {
-            enum fp8q_linear linear = (enum fp8q_linear)i;
-            bool down = linear == FP8Q_DOWN_PROJ;
-            fp8q_expert_name(m, layer, e, linear, ".weight", &name);
-            FP8Q_TRY(check_weight(m, fp8q_expert_slot(m, layer, e, linear), name.text,
-                                  down ? m->hidden : moe->width, down ? moe->width : m->hidden,
-                                  err));
-        }
-    return FP8Q_OK;
+    return moe->stack ? check_stacks(m, layer, err) : check_each(m, layer, err);
 }
 
 static int check_norms(struct fp8q_model *m, uint32_t layer, struct fp8q_error *err)
@@ -213,8 +272,10 @@ static int find_head(struct fp8q_model *m, const struct fp8q_json *text, bool ti
     const struct fp8q_json *tie_text = fp8q_json_get(text, "tie_word_embeddings");
     const struct fp8q_tensor *head = fp8q_backbone_head(m->ckpt, m->prefix);
 
-    /* A wrapper may say so at the top or in its language model's part.  */
-    m->tied = fp8q_json_bool(tie, false) || fp8q_json_bool(tie_text, false);
+    /* A wrapper may say so at the top or in its language model's part; where the two disagree, a head
+     * of its own is used.  */
+    bool disagree = head && tie && !fp8q_json_bool(tie, false);
+    m->tied = fp8q_json_bool(tie, false) || (fp8q_json_bool(tie_text, false) && !disagree);
     if (!tie && !tie_text)
         m->tied = head == NULL || (tied_by_default && m->ckpt->config == text);
 
@@ -236,6 +297,51 @@ static int find_head(struct fp8q_model *m, const struct fp8q_json *text, bool ti
         fp8q_served_acts(m, m->head_name, m->head_scaling, &served, &m->head_static_scale, err));
     m->head_served = (enum fp8q_acts)served;
     return FP8Q_OK;
+}
+
+/* ---- stacks ---------------------------------------------------------------------------------- */
+
+static const struct fp8q_tensor *find_in_layer(const struct fp8q_model *m, uint32_t layer,
+                                               const char *rest)
+{
+    struct fp8q_name name;
+    return fp8q_ckpt_find(m->ckpt, fp8q_layer_name(m, layer, rest, &name));
+}
+
+/* Which of the two layouts a stack's shape is; NONE if both would be the same.  */
+static enum fp8q_stack layout_of(const struct fp8q_model *m, const struct fp8q_tensor *t, bool down)
+{
+    uint64_t outputs, inputs;
+    stack_sizes(m, down, &outputs, &inputs);
+    if (!t || t->ndim != 3 || outputs == inputs)
+        return FP8Q_STACK_NONE;
+    return t->shape[1] == inputs ? FP8Q_STACK_COLUMNS : FP8Q_STACK_ROWS;
+}
+
+/* Whether experts are stacked: published so (Qwen3-VL-MoE), or saved by transformers 5 as it holds
+ * them in memory, where a router may have another name than in published files.  */
+static void find_stacks(struct fp8q_model *m)
+{
+    static const char *const routers[] = {"mlp.gate.weight",
+                                          "mlp.gate.moe_statics.e_score_correction_bias"};
+    uint32_t layer = 0;
+    while (layer < m->n_layers && !m->sparse[layer])
+        layer++;
+    if (layer == m->n_layers || !find_in_layer(m, layer, "mlp.experts.gate_up_proj"))
+        return;
+
+    /* The two shapes cannot both be square.  */
+    m->moe.stack = layout_of(m, find_in_layer(m, layer, "mlp.experts.gate_up_proj"), false);
+    if (m->moe.stack == FP8Q_STACK_NONE)
+        m->moe.stack = layout_of(m, find_in_layer(m, layer, "mlp.experts.down_proj"), true);
+    if (m->moe.stack == FP8Q_STACK_NONE)
+        m->moe.stack = FP8Q_STACK_ROWS; /* what is wrong with them is said when they are checked */
+
+    m->moe.experts = "mlp.experts";
+    if (!find_in_layer(m, layer, m->moe.router))
+        m->moe.router = routers[0];
+    if (m->moe.bias && !find_in_layer(m, layer, m->moe.bias))
+        m->moe.bias = routers[1];
 }
 
 /* Engines give the linears that share an input one static scale: the largest.  */
@@ -338,6 +444,7 @@ static int describe(struct fp8q_model *m, struct fp8q_json **own_out, struct fp8
     /* The sizes come first: they bound what is looked for among the tensors.  */
     FP8Q_TRY(fp8q_config_read(m, arch, text, err));
     FP8Q_TRY(find_prefix(m, err));
+    find_stacks(m);
     FP8Q_TRY(fp8q_served_open(m, err));
     FP8Q_TRY(find_tensors(m, err));
     return find_head(m, text, arch->traits & FP8Q_TIED, err);

@@ -6,6 +6,7 @@ For each case: NLL of each sample of the source, and the KL divergence of a bloc
 import copy
 import json
 import os
+import shutil
 import unittest
 
 import torch
@@ -257,6 +258,37 @@ OWN = {
 }
 
 
+def stack_shape(name, tensor):
+    with safe_open(os.path.join(c.WORK, name, "model.safetensors"), "pt") as f:
+        return list(f.get_slice(tensor).get_shape())
+
+
+STACKED = ("mixtral", "qwen2-moe", "qwen3-moe", "deepseek-v3", "glm4-moe", "ernie4.5-moe", "olmoe")
+
+
+class Stacked(Case):
+    """Experts as transformers 5 has them in memory, one stack a layer: equal to the same ones by themselves."""
+
+    def test_all(self):
+        for name in STACKED:
+            with self.subTest(name):
+                self.compare(name)
+
+    def compare(self, name):
+        model_type, options = CASES[name]
+        source, model, ids, inputs = self.prepare("apart-" + name, model_type, options)
+        found = self.evaluate(source, inputs, "--acts", "none")
+
+        stacked = os.path.join(c.WORK, "stacked-" + name)
+        model.save_pretrained(stacked, save_original_format=False)
+        shape = stack_shape("stacked-" + name, f"model.layers.{options['num_hidden_layers'] - 1}.mlp.experts.gate_up_proj")
+        self.assertEqual(shape[2], options["hidden_size"])
+        status, again = c.fp8q_json("eval", stacked, source + "-q", "--inputs", inputs, "--acts", "none")
+        self.assertEqual(status, 0, again)
+        self.assertEqual(again["kld"], found["kld"])
+        self.assertEqual([s["nll_source"] for s in again["samples"]], [s["nll_source"] for s in found["samples"]])
+
+
 class OwnConfig(Case):
     """The output is run by its own config.json, and a difference to the source's is named."""
 
@@ -396,6 +428,50 @@ class Wrappers(Case):
         self.wrapped("qwen3-vl", transformers.Qwen3VLForConditionalGeneration, config)
         self.wrapped("qwen3-vl-rows", transformers.Qwen3VLForConditionalGeneration, config,
                      positions=lambda n: torch.stack([torch.arange(n), torch.arange(n) // 3, torch.arange(n) % 7]))
+
+    def test_qwen3_vl_moe(self):
+        """Stacked experts, outputs before inputs as transformers 5 saves them and the other way round as published."""
+        for name, width in (("qwen3-vl-moe", 384), ("qwen3-vl-moe-gate-square", 128), ("qwen3-vl-moe-down-square", 256)):
+            config = transformers.Qwen3VLMoeConfig(
+                text_config=EXPERTS | dict(rope_parameters={"rope_type": "default", "rope_theta": 1e4,
+                                                            "mrope_section": [16, 8, 8], "mrope_interleaved": True},
+                                           num_local_experts=8, moe_intermediate_size=width),
+                vision_config=dict(depth=1, hidden_size=64, intermediate_size=64, num_heads=2, out_hidden_size=256,
+                                   deepstack_visual_indexes=[0]))
+            self.wrapped(name, transformers.Qwen3VLMoeForConditionalGeneration, config,
+                         positions=lambda n: torch.stack([torch.arange(n), torch.arange(n) // 3, torch.arange(n) % 7]))
+            source, inputs = os.path.join(c.WORK, "wrap-" + name), os.path.join(c.WORK, "wrap-" + name + ".inputs.safetensors")
+            self.transpose_stacks(source, source + "-t")
+            status, _, err = c.fp8q("quantize", source + "-t", source + "-t-q", "-q")
+            self.assertEqual(status, 0, err)
+            as_saved, published = self.evaluate(source, inputs, "--acts", "none"), self.evaluate(source + "-t", inputs, "--acts", "none")
+            self.assertEqual([s["nll_source"] for s in published["samples"]], [s["nll_source"] for s in as_saved["samples"]])
+            if width == 384:  # else transformers itself cannot tell which way a stack lies
+                self.assertEqual(stack_shape("wrap-" + name + "-t", "model.language_model.layers.0.mlp.experts.gate_up_proj"),
+                                 [8, 256, 768])
+                self.compare_published(source, source + "-t", transformers.Qwen3VLMoeForConditionalGeneration)
+
+    def compare_published(self, source, published, model_class):
+        """KLD of what is quantized in the published layout, against transformers on the dequantized output."""
+        status, _, err = c.fp8q("dequantize", published + "-q", published + "-d", "--dtype", "f32", "-q")
+        self.assertEqual(status, 0, err)
+        ids = samples(300)
+        inputs = write_inputs(published + ".inputs.safetensors", ids)
+        found = self.evaluate(published, inputs, "--acts", "none")
+        self.assertGreater(found["quantized_linears"], 3 * 8 * 3)
+        loaded = [model_class.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+                  for path in (source, published + "-d")]
+        kld = mean_kld(*(log_probs(model, ids) for model in loaded))
+        self.assertAlmostEqual(found["kld"]["mean"] / kld, 1, delta=0.01)
+
+    def transpose_stacks(self, source, target):
+        shutil.copytree(source, target)
+        file = os.path.join(target, "model.safetensors")
+        with safe_open(file, "pt") as f:
+            tensors = {k: f.get_tensor(k) for k in f.keys()}
+        for key in [k for k in tensors if ".mlp.experts." in k]:
+            tensors[key] = tensors[key].transpose(1, 2).contiguous()
+        save_file(tensors, file, metadata={"format": "pt"})
 
     def test_deepstack(self):
         """Embeddings with images in them, three rows of positions, and rows that join behind layers 0 and 1."""
