@@ -278,8 +278,8 @@ int cmd_quantize(struct cli *cli)
         {"gptq", CLI_NEEDS, "inputs"},
         {"gptq", CLI_EXCLUDES, "part"},
         {"inputs", CLI_NEEDS, "gptq"},
-        {"allow-unmatched", CLI_NEEDS, "ignore exclude ignore-file include"},
-        {"allow-tower", CLI_NEEDS, "include no-default-ignore like"},
+        {"allow-unmatched", CLI_NEEDS, "ignore exclude ignore-file include scheme"},
+        {"allow-tower", CLI_NEEDS, "include scheme no-default-ignore like"},
         {.option = NULL}};
     const char *operands[2] = {NULL, NULL};
     int code;

@@ -12,6 +12,7 @@
 #include "select/fused.h"
 #include "select/parts.h"
 #include "select/pattern.h"
+#include "select/targets.h"
 
 /* What can be wrong with one weight, in the order in which it is asked.  */
 enum flaw {
@@ -25,6 +26,7 @@ enum flaw {
     FLAW_BLOCKS,
     FLAW_STACK,
     FLAW_HEAD,
+    FLAW_EXPERTS,
     FLAW_FUSED,
     FLAW_COLUMNS,
     FLAW_ROWS,
@@ -59,6 +61,9 @@ static const struct {
                     "quantize with --format fp8, or --ignore experts"},
     [FLAW_HEAD] = {"lm-head", FP8Q_STOPS, "are an output head, which it keeps in high precision",
                    "quantize without --include lm_head"},
+    [FLAW_EXPERTS] = {"experts-scheme", FP8Q_STOPS,
+                      "are experts with one scale a tensor whose inputs have none",
+                      "quantize experts with --scheme experts=FP8_DYNAMIC or FP8_BLOCK"},
     [FLAW_FUSED] = {"fused-group", FP8Q_STOPS,
                     "are merged with matrices that are quantized otherwise, or not at all",
                     "quantize or --ignore the group as a whole"},
@@ -204,6 +209,12 @@ static enum flaw find_scale_flaw(const struct fp8q_judge *j, const struct fp8q_d
     return find_name_flaw(j, w);
 }
 
+static bool is_dynamic_expert(const struct fp8q_disk_weight *w)
+{
+    return is_expert(w->weight->name) && w->layout.scaling == FP8Q_SCALING_TENSOR &&
+           !fp8q_group_is_static(w->group);
+}
+
 static enum flaw find_flaw(const struct fp8q_judge *j, const struct fp8q_parts_config *sizes,
                            const struct fp8q_disk_weight *w)
 {
@@ -216,6 +227,8 @@ static enum flaw find_flaw(const struct fp8q_judge *j, const struct fp8q_parts_c
     if (is_head(w->weight->name) &&
         ((j->demands & FP8Q_HEAD_FLOAT) || ((j->demands & FP8Q_HEAD_NO_BLOCKS) && is_block(w))))
         return FLAW_HEAD;
+    if ((j->demands & FP8Q_EXPERTS_STATIC) && is_dynamic_expert(w))
+        return FLAW_EXPERTS;
     if ((j->demands & FP8Q_FUSED_ALIKE) && !is_alike(j->facts, w))
         return FLAW_FUSED;
     if (!is_block(w))

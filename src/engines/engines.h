@@ -60,7 +60,8 @@ enum fp8q_demand {
     FP8Q_INPUTS_GROUPED = 1 << 12, /* block weights go with inputs in groups of 128 */
     FP8Q_SAYS_SCHEME = 1 << 13,    /* activation_scheme stands in the config */
     FP8Q_QUANTIZES_REST = 1 << 14, /* what no list excludes is quantized while it is loaded */
-    FP8Q_ROUNDS_SCALES = 1 << 15   /* on Blackwell block scales become powers of two */
+    FP8Q_ROUNDS_SCALES = 1 << 15,  /* on Blackwell block scales become powers of two */
+    FP8Q_EXPERTS_STATIC = 1 << 16  /* experts with a scale a tensor have one for their inputs too */
 };
 
 /* One demand in a few words: "no FP8 lm_head".  */

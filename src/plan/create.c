@@ -139,8 +139,14 @@ static int warn_about_head(const struct fp8q_plan *plan, struct fp8q_warnings *w
         tie = fp8q_json_get(fp8q_language_config(config), "tie_word_embeddings");
 
     /* Only names that every such model has: a head elsewhere is none of this rule.  */
-    bool has_head = fp8q_ckpt_find(plan->ckpt, "lm_head.weight") != NULL;
-    if (tie && fp8q_json_bool(tie, false) && has_head)
+    const struct fp8q_tensor *head = fp8q_ckpt_find(plan->ckpt, "lm_head.weight");
+    bool has_head = head != NULL, tied = tie && fp8q_json_bool(tie, false);
+    if (tied && has_head && fp8q_plan_quantizes(plan, (size_t)(head - plan->ckpt->tensors)))
+        return fp8q_fail(err, FP8Q_E_ARG, "tied-head-quantized",
+                         "lm_head would be quantized, but config.json ties it to the word "
+                         "embeddings: engines take those in its place, or fail; --ignore lm_head "
+                         "leaves it");
+    if (tied && has_head)
         return fp8q_warn(
             warnings, err, "tied-head",
             "config.json ties the word embeddings, yet lm_head.weight is there too: both "

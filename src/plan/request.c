@@ -63,7 +63,7 @@ const struct fp8q_request_member fp8q_request_members[] = {
     {"allow_unmatched", FP8Q_MEMBER_FLAG, FP8Q_USE_QUANTIZE, AT(allow_unmatched), 0, NULL,
      "allow-unmatched", NULL, NULL, "go on when a pattern matches nothing"},
     {"allow_tower", FP8Q_MEMBER_FLAG, FP8Q_USE_QUANTIZE, AT(allow_tower), 0, NULL,
-     "allow-tower", NULL, NULL, "let --include reach a vision or audio tower"},
+     "allow-tower", NULL, NULL, "let --include or --scheme reach a vision or audio tower"},
     {"strict", FP8Q_MEMBER_FLAG, FP8Q_USE_QUANTIZE, AT(strict), 0, NULL,
      "strict", NULL, NULL, "fail where a fused group would be left unquantized"},
     {"requantize", FP8Q_MEMBER_FLAG, FP8Q_USE_QUANTIZE, AT(requantize), 0, NULL,

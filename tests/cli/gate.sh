@@ -4,7 +4,9 @@ export SOURCE_DATE_EPOCH
 now=2026-01-02T00:00:00Z
 src=data/checkpoints/qwen2
 fp8q quantize $src out --lock lock.json -q
-fp8q quantize $src wider --include lm_head --allow-unmatched -q
+cp -r $src untied
+sed -i 's/"tie_word_embeddings": true/"tie_word_embeddings": false/' untied/config.json
+fp8q quantize untied wider --include lm_head -q
 fp8q eval $src out --inputs data/eval/text.inputs.safetensors --decompose --stack "engine 1" -o out.json -q
 echo '{"schema": "fp8q-policy/1", "eval": {"min_tokens": 50, "kld_vs_floor": 20}}' >policy.json
 echo "passes"

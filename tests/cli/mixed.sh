@@ -26,6 +26,7 @@ run fp8q quantize $src x --scheme mlp=FP8 --format modelopt
 run fp8q quantize $src x --scheme mlp=FP8_STATIC
 run fp8q quantize $src x --scheme mlp=FP8 --scale-fmt ue8m0
 run fp8q quantize data/checkpoints/qwen2.5-vl-new x --scheme visual=FP8
+run fp8q quantize data/checkpoints/qwen2 x --scheme lm_head=FP8_DYNAMIC
 # Another scheme than the lock's is more than it allows; a group that says another thing than the scales is a fault.
 fp8q quantize $src other -q --scheme lm_head=FP8_DYNAMIC --scheme experts=FP8_DYNAMIC
 run fp8q verify other --lock lock.json -q

@@ -17,9 +17,12 @@ CT = "--format", "compressed-tensors"
 BLOCK, DYNAMIC, TENSOR = CT, (*CT, "--scheme", "FP8_DYNAMIC"), (*CT, "--scheme", "FP8")
 UNALIGNED = (*CT, "--unaligned", "per-channel")
 GROUP = (*CT, "--scheme", "MXFP8")
+MIX = (*CT, "--scheme", "FP8", "--scheme", "mlp=MXFP8", "--scheme", "lm_head=FP8_DYNAMIC", "--scheme", "o_proj=FP8_BLOCK",
+       "--allow-unmatched")
 NOT_TO_QUANTIZE = {"deepseek-v3-fp8", "qwen3-fp8-ct", "unknown-family", "bare-file"}
 NOTHING_ALIGNED = {"smolvla", "smolvlm-ragged", "gpt-oss"}
 STACKED = {"qwen3-vl-moe"}
+TIED = {"qwen2"}        # to the embeddings, and on disk all the same
 REFERENCE = {"block": ref.quantize_block, "channel": ref.quantize_channel, "tensor": ref.quantize_tensor,
              "group": ref.quantize_group}
 FORMATS = {GROUP: "mxfp8-quantized"}
@@ -36,6 +39,8 @@ def outputs():
         yield name, TENSOR
         yield name, GROUP
         yield name, UNALIGNED
+        if name not in TIED:
+            yield name, MIX
 
 
 class Linear(torch.nn.Linear):
@@ -85,8 +90,17 @@ class CompressedTensors(Case):
         groups = {"num_bits", "type", "symmetric", "strategy", "dynamic", "group_size", "scale_dtype"}
         for what, _, options, out, settings in self.each():
             q = quantization(out)
+            formats = {g.format for g in settings.config_groups.values()}
+            if options == MIX and len(settings.config_groups) > 1 and "group" in map(strategy_of, settings.config_groups.values()):
+                self.equal(settings.format, "mixed-precision", what)    # as the library itself joins formats
+                for group in settings.config_groups.values():
+                    self.equal(group.format, "mxfp8-quantized" if strategy_of(group) == "group" else "float-quantized", what)
+                continue
+            self.equal(formats, {None}, what)
             self.equal(settings.format, FORMATS.get(options, "float-quantized"), what)
             self.equal(q["quant_method"], "compressed-tensors", what)
+            if options == MIX:
+                continue
             if options == GROUP:        # the scheme that the library itself calls MXFP8
                 (group,) = settings.config_groups.values()
                 preset = preset_name_to_scheme("MXFP8", ["Linear"])
@@ -130,10 +144,30 @@ class CompressedTensors(Case):
                     codes = codes[:len(original)]
                 self.same_bytes(weight, codes, f"{what}: {module}: codes")
                 self.same_bytes(scale, scales, f"{what}: {module}: {strategy} scales")
-                compressor = MXFP8QuantizationCompressor if options == GROUP else FloatQuantizationCompressor
+                compressor = MXFP8QuantizationCompressor if strategy == "group" else FloatQuantizationCompressor
                 library = compressor.decompress({"weight": weight, "weight_scale": scale}, scheme)
                 values = library["weight"].to(F32)      # of MXFP8 in BF16, which is exact: four bits by a power of two
                 self.same_bytes(values, ref.dequantize(codes, scales), f"{what}: {module}: values")
+
+    def test_schemes(self):
+        """--scheme PAT=NAME: each module has the scheme that was asked for."""
+        found = set()
+        for what, name, options, out, settings in self.each():
+            if options != MIX:
+                continue
+            for weight, tensor in read(out).items():
+                if tensor.dtype != F8:
+                    continue
+                module = weight.removesuffix(".weight")
+                parts = module.split(".")
+                wanted = ("block" if "o_proj" in parts else "channel" if "lm_head" in parts
+                          else "group" if "mlp" in parts else "tensor")
+                self.equal(strategy_of(scheme_of(settings, module)), wanted, f"{what}: {module}")
+                found.add(wanted)
+        self.equal(len(found), 4, f"strategies: {found}")
+        for name in TIED:       # transformers would compare FP8 values with the embeddings
+            status, _, err = fp8q("quantize", source_of(name), fresh_dir() + "/out", *MIX)
+            self.check(status == 2 and "ties it" in err, err)
 
     def test_mixed(self):
         """--unaligned per-channel: blocks where they fit, rows where they do not, one scheme in a fused group."""
@@ -293,7 +327,7 @@ class Loaded(Case):
             scales = stored[n + "_scale"]
             scales = scales if scales.dtype == torch.uint8 else scales.to(got.dtype)
             want = ref.dequantize(stored[n], scales, got.dtype)
-            halves = options == GROUP                       # the library decompresses MXFP8 to BF16
+            halves = stored[n + "_scale"].dtype == torch.uint8      # the library decompresses MXFP8 to BF16
             self.check(got.dtype == dtype or names[key] != n or halves, f"{name} {options}: {n}: {got.dtype}")
             self.check(torch.equal(got, want), f"{name} {options}: {n}: {describe(got, want)}")
         self.check(len(quantized_names) > 0, name)
@@ -303,12 +337,12 @@ class Loaded(Case):
 
     def test_models(self):
         for name in self.MODELS:
-            for options in (BLOCK, DYNAMIC, TENSOR, UNALIGNED, GROUP):
-                if name in NOTHING_ALIGNED and options == BLOCK:
+            for options in (BLOCK, DYNAMIC, TENSOR, UNALIGNED, GROUP, MIX):
+                if (name in NOTHING_ALIGNED and options == BLOCK) or (name in TIED and options == MIX):
                     continue
                 with self.subTest(f"{name} {options}"):
                     self.one(name, options)
 
 
 if __name__ == "__main__":
-    main(at_least=12000)
+    main(at_least=17000)

@@ -43,6 +43,16 @@ OTHERS = {
     "method": ([], lambda q: q.update(quant_method="fp9")),
 }
 
+# Several schemes in one checkpoint; the last is one that neither vLLM nor SGLang has for experts.
+MIX = "--scheme=mlp=MXFP8 --scheme=lm_head=FP8_DYNAMIC --scheme=o_proj=FP8"
+MIXES = {
+    "qwen3 mix": MIX,
+    "qwen3 mix-layers": "--scheme=FP8_DYNAMIC --scheme=layers.0=FP8_BLOCK --scheme=layers.1.mlp=FP8",
+    "qwen3-moe mix": MIX,
+    "qwen3-moe mix-experts": "--scheme=FP8_DYNAMIC --scheme=experts=FP8_BLOCK",
+    "qwen3-moe mix-tensor": "--scheme=FP8_DYNAMIC --scheme=experts=FP8",
+}
+
 
 def run(*command, **options):
     return subprocess.run([str(c) for c in command], check=True, text=True, **options)
@@ -57,6 +67,10 @@ def make(fp8q, sources, out):
                 continue
             made[f"{source.name} {variant}"] = out / f"{source.name}-{variant}"
             run(fp8q, "quantize", "-q", *options, source, out / f"{source.name}-{variant}", stderr=subprocess.DEVNULL)
+    for name, options in MIXES.items():
+        source, variant = name.split()
+        made[name] = out / f"{source}-{variant}"
+        run(fp8q, "quantize", "-q", *options.split(), sources / source, made[name], stderr=subprocess.DEVNULL)
     run(fp8q, "calibrate", "-q", sources / "qwen3", "--inputs", INPUTS, "-o", out / CALIBRATION.partition("=")[2])
     for name, (options, edit) in OTHERS.items():
         path = made[f"qwen3 {name}"] = out / f"qwen3-{name}"
