@@ -16,7 +16,7 @@ static const char usage[] =
     "usage: fp8q quantize [options] SRC [DST]\n\n"
     "Writes a block-FP8 checkpoint of SRC, a .safetensors file or a checkpoint directory, to DST\n"
     "(SRC-FP8 by default).  PAT: parts of a module name (mlp.gate), a glob, or re:REGEX.\n\n"
-    "Example: fp8q quantize Qwen3-4B --ignore lm_head --tp 2";
+    "Example: fp8q quantize Qwen3-4B --ignore layers.0 --tp 2";
 
 static const char details[] =
     "DST is SRC-FP8 by default, SRC-FP8-BLOCK with --format compressed-tensors, and\n"

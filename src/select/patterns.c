@@ -413,6 +413,27 @@ static int lint_head(const struct fp8q_ckpt *ckpt, const struct fp8q_selection *
     return FP8Q_OK;
 }
 
+/* Whether --ignore names the head of a model that has none of its own: recipes name it for every model, and
+ * where it is tied to the embeddings, or missing, nothing is quantized by leaving the pattern out.  */
+static int names_absent_head(const struct entry *e, bool *names_out, struct fp8q_error *err)
+{
+    *names_out = false;
+    if (e->kind != IGNORE)
+        return FP8Q_OK;
+    return fp8q_pattern_match(e->pattern, "lm_head", names_out, err);
+}
+
+static int lint_unmatched(const struct entry *e, const struct fp8q_ckpt *ckpt, bool allowed,
+                          struct fp8q_warnings *warnings, struct fp8q_error *err)
+{
+    bool absent_head;
+    if (e->n_matches)
+        return FP8Q_OK;
+
+    FP8Q_TRY(names_absent_head(e, &absent_head, err));
+    return absent_head ? FP8Q_OK : report_unmatched(e, ckpt, allowed, warnings, err);
+}
+
 int fp8q_pattern_set_lint(const struct fp8q_pattern_set *set, const struct fp8q_ckpt *ckpt,
                           const struct fp8q_selection *selection,
                           const struct fp8q_select_options *options, struct fp8q_warnings *warnings,
@@ -422,8 +443,6 @@ int fp8q_pattern_set_lint(const struct fp8q_pattern_set *set, const struct fp8q_
     for (size_t i = 0; i < set->count; i++)
         FP8Q_TRY(lint_entry(&set->entries[i], ckpt, selection, warnings, err));
     for (size_t i = 0; i < set->count; i++)
-        if (set->entries[i].n_matches == 0)
-            FP8Q_TRY(
-                report_unmatched(&set->entries[i], ckpt, options->allow_unmatched, warnings, err));
+        FP8Q_TRY(lint_unmatched(&set->entries[i], ckpt, options->allow_unmatched, warnings, err));
     return lint_head(ckpt, selection, warnings, err);
 }

@@ -9,3 +9,8 @@ run fp8q quantize data/checkpoints/llama-untied a -q --lock lock.json
 run fp8q verify a --lock lock.json -q
 run fp8q quantize data/checkpoints/llama-untied b -q --ignore layers.1 --lock narrow.json
 run fp8q verify a --lock narrow.json -q
+
+# Recipes name lm_head for every model; where there is none, nothing is lost.  Only --ignore, and only that name.
+run fp8q quantize data/checkpoints/llama-tied b --ignore lm_head --ignore 're:^lm_head$' --dry-run -q
+run fp8q quantize data/checkpoints/llama-tied b --include lm_head --dry-run -q
+run fp8q quantize data/checkpoints/llama-tied b --ignore lm_haed --dry-run -q

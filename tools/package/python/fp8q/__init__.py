@@ -2,7 +2,7 @@
 """fp8q: a safetensors checkpoint to block-FP8, and the proof of it.
 
     import fp8q
-    result = fp8q.quantize("Qwen3-4B", ignore=["lm_head"])
+    result = fp8q.quantize("Qwen3-4B", ignore=["layers.0"])
     assert fp8q.verify(result.output, source="Qwen3-4B").passed
 
     values, scales = fp8q.quantize_array(weight)       # numpy array, torch CPU tensor, or any buffer
