@@ -37,6 +37,16 @@ int fp8q_ckpt_find_files(struct fp8q_opening *o);
 /* Every shard file exists; two names of one file become one shard.  Reads nothing.  */
 int fp8q_ckpt_check_shards(struct fp8q_opening *o);
 
+/* Nothing is at @path: fails, and says what was probably meant.  */
+int fp8q_fail_absent(const char *path, struct fp8q_error *err);
+/* The same as the end of a message, "" if nothing comes to mind: of a folder that holds no weights, and of a
+ * shard of @dir that is not there.  */
+struct fp8q_hint {
+    char text[400];
+};
+const char *fp8q_hint_below(struct fp8q_hint *hint, const char *dir);
+const char *fp8q_hint_shard(struct fp8q_hint *hint, const char *dir, const char *path);
+
 /* Reduces the table of all tensors, sorted by (name, shard), to one of each name as the index says;
  * gives the index's warnings.  */
 int fp8q_ckpt_match_index(struct fp8q_opening *o);

@@ -304,6 +304,11 @@ static int open_file(struct fp8q_opening *o)
         return fp8q_fail(o->err, FP8Q_E_ARG, "is-index", "%s: is an index; name its directory",
                          fp8q_show(&shown, path));
 
+    if (strcmp(name, FP8Q_CONFIG_NAME) == 0)
+        return fp8q_fail(o->err, FP8Q_E_ARG, "is-config",
+                         "%s: is a config, no weights; a model is named by its directory",
+                         fp8q_show(&shown, path));
+
     /* The directory without its slash, unless it is the root.  */
     while (dir_len > 1 && path[dir_len - 1] == '/')
         dir_len--;
@@ -326,6 +331,17 @@ static int open_file(struct fp8q_opening *o)
     return FP8Q_OK;
 }
 
+/* Whether @path is a directory; where nothing is, what was probably meant.  */
+static int find_path(struct fp8q_opening *o, const char *path, bool *is_dir_out)
+{
+    struct stat st;
+    bool there = false;
+
+    FP8Q_TRY(fp8q_stat(path, &st, &there, o->err));
+    *is_dir_out = there && S_ISDIR(st.st_mode);
+    return there ? FP8Q_OK : fp8q_fail_absent(path, o->err);
+}
+
 static int open_path(struct fp8q_opening *o, const char *path)
 {
     bool is_dir;
@@ -333,7 +349,7 @@ static int open_path(struct fp8q_opening *o, const char *path)
     if (!o->ckpt->path)
         return fp8q_fail_nomem(o->err);
 
-    FP8Q_TRY(fp8q_is_dir(path, &is_dir, o->err));
+    FP8Q_TRY(find_path(o, path, &is_dir));
     FP8Q_TRY(fp8q_reading_create(&o->ckpt->reading, o->err));
     return is_dir ? open_dir(o) : open_file(o);
 }

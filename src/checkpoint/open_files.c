@@ -78,19 +78,6 @@ static int read_index(struct fp8q_opening *o)
     return fp8q_ckpt_set_shards(o, index->shards, index->n_shards);
 }
 
-/* M of a name that ends in "-N-of-M.safetensors", 0 for any other.  */
-static unsigned long parts_in_name(const char *name)
-{
-    /* Callers have seen the ending, so the difference cannot wrap.  */
-    size_t len = strlen(name) - strlen(FP8Q_WEIGHTS_ENDING), i = len;
-
-    while (i > 0 && name[i - 1] >= '0' && name[i - 1] <= '9')
-        i--;
-    if (i == len || i < 4 || memcmp(name + i - 4, "-of-", 4) != 0)
-        return 0;
-    return strtoul(name + i, NULL, 10);
-}
-
 static bool has_other_index(const struct fp8q_opening *o)
 {
     for (size_t i = 0; i < o->n_names; i++) {
@@ -100,34 +87,49 @@ static bool has_other_index(const struct fp8q_opening *o)
     return false;
 }
 
+static bool has_other_weights(const char *name)
+{
+    static const char *const endings[] = {".bin",  ".gguf", ".pth",     ".pt",  ".ckpt",
+                                          ".onnx", ".h5",   ".msgpack", ".npz", ".nemo"};
+
+    for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
+        if (fp8q_ends_with(name, endings[i]))
+            return true;
+    return false;
+}
+
 static int fail_no_file(const struct fp8q_opening *o, size_t n_found, const char *first)
 {
     struct fp8q_shown dir, name;
+    struct fp8q_hint hint;
 
     fp8q_show(&dir, o->ckpt->path);
     /* Say what is missing rather than quantize a part of a model.  */
     if (n_found == 1)
-        return fp8q_fail(o->err, FP8Q_E_IO, "no-index",
-                         "%s: %s is one shard of several, but there is no %s", dir.text,
-                         fp8q_show(&name, first), FP8Q_INDEX_NAME);
+        return fp8q_fail(
+            o->err, FP8Q_E_IO, "no-index",
+            "%s: %s is one shard of several, but there is no %s; fetch the others and the index",
+            dir.text, fp8q_show(&name, first), FP8Q_INDEX_NAME);
 
     if (n_found > 1)
         return fp8q_fail(o->err, FP8Q_E_IO, "no-index",
-                         "%s: %zu .safetensors files (first %s), but neither %s nor %s%s", dir.text,
-                         n_found, fp8q_show(&name, first), FP8Q_INDEX_NAME, FP8Q_SINGLE_NAME,
+                         "%s: %zu .safetensors files (first %s), but neither %s nor %s%s; fetch "
+                         "the index, which says what belongs together",
+                         dir.text, n_found, fp8q_show(&name, first), FP8Q_INDEX_NAME,
+                         FP8Q_SINGLE_NAME,
                          has_other_index(o) ? " (an index of another name is not read)" : "");
 
     /* Nothing to read: perhaps the weights are there in another format.  */
     for (size_t i = 0; i < o->n_names; i++) {
-        if (fp8q_ends_with(o->names[i], ".bin") || fp8q_ends_with(o->names[i], ".gguf") ||
-            fp8q_ends_with(o->names[i], ".pth") || fp8q_ends_with(o->names[i], ".pt"))
+        if (has_other_weights(o->names[i]))
             return fp8q_fail(
                 o->err, FP8Q_E_IO, "no-safetensors",
                 "%s: no .safetensors file; %s is in a format that is not read: convert it, "
                 "or fetch the model as safetensors",
                 dir.text, fp8q_show(&name, o->names[i]));
     }
-    return fp8q_fail(o->err, FP8Q_E_IO, "no-safetensors", "%s: no .safetensors file", dir.text);
+    return fp8q_fail(o->err, FP8Q_E_IO, "no-safetensors", "%s: no .safetensors file%s", dir.text,
+                     fp8q_hint_below(&hint, o->ckpt->path));
 }
 
 /* Without an index: model.safetensors, or else the only .safetensors file.  */
@@ -147,7 +149,7 @@ static int pick_single(struct fp8q_opening *o)
     }
 
     /* Several files without an index could be anything: two models, or stale copies.  */
-    if (n_found != 1 || parts_in_name(found) > 1)
+    if (n_found != 1 || fp8q_shards_of_name(found) > 1)
         return fail_no_file(o, n_found, found);
     return fp8q_ckpt_set_shards(o, &found, 1);
 }

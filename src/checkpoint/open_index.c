@@ -31,6 +31,7 @@ static int fail_missing(const struct fp8q_opening *o, size_t first)
     const struct fp8q_ckpt *ckpt = o->ckpt;
     struct fp8q_text others = {0};
     struct fp8q_shown dir, name, other;
+    struct fp8q_hint hint;
     struct stat st;
     bool there;
     size_t n_missing = 1, n_tensors = entries_of_shard(o, first);
@@ -48,17 +49,16 @@ static int fail_missing(const struct fp8q_opening *o, size_t first)
     if (n_missing > 5)
         fp8q_text_puts(&others, ", ...");
 
-    int status = fp8q_fail_errno(
-        o->err, ENOENT,
-        "%s: shard %s, which should hold %zu tensor%s (missing: %zu of %zu shards%s%s)%s",
-        fp8q_show(&dir, ckpt->dir), fp8q_show(&name, ckpt->shards[first].name), n_tensors,
-        fp8q_plural(n_tensors), n_missing, ckpt->n_shards, others.len ? ", also " : "",
-        others.len ? others.data + 2 : "",
-        o->has_single ? "; model.safetensors is there, the index may be stale" : "");
-
     /* The status of a missing file, but an id that tells it from a mistyped path.  */
-    if (o->err)
-        snprintf(o->err->id, sizeof(o->err->id), "shard-missing");
+    int status =
+        fp8q_fail(o->err, FP8Q_E_IO, "shard-missing",
+                  "%s: there is no shard %s, which should hold %zu tensor%s (missing: %zu of %zu "
+                  "shards%s%s)%s%s",
+                  fp8q_show(&dir, ckpt->dir), fp8q_show(&name, ckpt->shards[first].name), n_tensors,
+                  fp8q_plural(n_tensors), n_missing, ckpt->n_shards, others.len ? ", also " : "",
+                  others.len ? others.data + 2 : "",
+                  o->has_single ? "; model.safetensors is there, the index may be stale" : "",
+                  fp8q_hint_shard(&hint, ckpt->dir, ckpt->shards[first].path));
     fp8q_text_reset(&others);
     return status;
 }

@@ -85,7 +85,8 @@ int cli_inputs_check(struct cli *cli, const struct cli_inputs *in, struct fp8q_g
 
     /* Neither both nor none of them.  */
     if (!in->file == !in->text)
-        return fp8q_fail(err, FP8Q_E_ARG, "usage", "%s: give either --inputs or --text",
+        return fp8q_fail(err, FP8Q_E_ARG, "usage",
+                         "%s: give either --inputs (token ids, captured) or --text (any text)",
                          cli->command);
 
     FP8Q_TRY(fp8q_guard_add(guard, in->file, "the file of --inputs", err));

@@ -63,12 +63,14 @@ static int fail_unknown(const struct parser *p, const char *arg)
     struct cli_hint hint;
     struct fp8q_shown shown;
     char name[CLI_MOST_OPTIONS];
+    const char *advice = NULL;
     size_t len = strlen(arg) > 2 ? strcspn(arg + 2, "=") : 0;
 
     /* A single letter is too little to guess from.  */
     if (arg[1] == '-' && len < sizeof(name)) {
         memcpy(name, arg + 2, len);
         name[len] = '\0';
+        advice = cli_foreign_option(p->cli->command, name);
         for (const struct cli_option *o = p->syntax->options; o->name; o++)
             if (o->help)
                 cli_suggest_offer(&near, name, o->name);
@@ -77,8 +79,9 @@ static int fail_unknown(const struct parser *p, const char *arg)
     }
 
     return fp8q_fail(&p->cli->error, FP8Q_E_ARG, "usage",
-                     "%s: unknown option \"%s\"%s; see `fp8q %s --help`", p->cli->command,
-                     fp8q_show(&shown, arg), cli_suggest_hint(&near, "--", &hint), p->cli->command);
+                     "%s: unknown option \"%s\"%s%s; see `fp8q %s --help`", p->cli->command,
+                     fp8q_show(&shown, arg), advice ? ": " : "",
+                     advice ? advice : cli_suggest_hint(&near, "--", &hint), p->cli->command);
 }
 
 void cli_note_given(struct cli *cli, const char *name)
@@ -114,10 +117,15 @@ static int take_operand(struct parser *p, const char *arg)
 {
     struct fp8q_shown shown;
 
+    /* Where a command compares with a source, it is an option.  */
     if (p->n_operands == p->syntax->max)
         return fp8q_fail(&p->cli->error, FP8Q_E_ARG, "usage",
-                         "%s: unexpected operand \"%s\"; see `fp8q %s --help`", p->cli->command,
-                         fp8q_show(&shown, arg), p->cli->command);
+                         "%s: unexpected operand \"%s\"%s; see `fp8q %s --help`", p->cli->command,
+                         fp8q_show(&shown, arg),
+                         find_in(p->syntax->options, "source", strlen("source"), '\0')
+                             ? " (the source is given by --source)"
+                             : "",
+                         p->cli->command);
 
     if (!*arg)
         return fp8q_fail(&p->cli->error, FP8Q_E_ARG, "usage", "%s: an operand is empty",

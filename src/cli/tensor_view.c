@@ -13,6 +13,7 @@
 #include "checkpoint/values.h"
 #include "cli/format.h"
 #include "cli/suggest.h"
+#include "select/pattern.h"
 
 enum { MAP_ROWS = 24, MAP_COLS = 64, WORST = 5 };
 
@@ -188,15 +189,24 @@ static size_t find(const struct fp8q_checkpoint *c, const char *name)
     return n > 0 && (size_t)n < sizeof(weight) ? fp8q_checkpoint_find(c, weight) : SIZE_MAX;
 }
 
+/* A slip of a name, or else the first matrix with a component of that name: "q_proj".  */
 static int none_of_that_name(struct cli *cli, const struct fp8q_checkpoint *c, const char *name)
 {
     const struct fp8q_tensor_info *t;
     struct cli_suggestion near = {0};
-    struct fp8q_shown shown;
+    struct fp8q_shown shown, first;
     struct cli_hint hint;
+    const char *has_it = NULL;
 
-    for (size_t i = 0; (t = fp8q_checkpoint_tensor(c, i)); i++)
+    for (size_t i = 0; (t = fp8q_checkpoint_tensor(c, i)); i++) {
         cli_suggest_offer(&near, name, t->name);
+        if (!has_it && t->ndim >= 2 && fp8q_has_components(t->name, name))
+            has_it = t->name;
+    }
+    if (!near.best && has_it)
+        return fp8q_fail(&cli->error, FP8Q_E_ARG, "no-tensor",
+                         "\"%s\" is the name of several tensors in part; name one whole, as \"%s\"",
+                         fp8q_show(&shown, name), fp8q_show(&first, has_it));
     return fp8q_fail(&cli->error, FP8Q_E_ARG, "no-tensor",
                      "there is no tensor \"%s\", nor a weight of that module%s",
                      fp8q_show(&shown, name), cli_suggest_hint(&near, "", &hint));

@@ -22,7 +22,7 @@ static void print_line(struct cli *cli, const char *word, const char *text)
 static void print_row(struct cli *cli, const struct fp8q_architecture_info *a)
 {
     cli_print(cli, "%s%s%s\n", cli_style(CLI_BOLD), a->name, cli_style(CLI_PLAIN));
-    print_line(cli, "model_type", a->model_types);
+    print_line(cli, "model_type", a->model_types ? a->model_types : "any other");
     print_line(cli, a->is_wrapper ? "decoder" : "also under", a->decoders);
     print_line(cli, "quantized", a->linears);
     print_line(cli, "experts", a->experts);

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/dir.h"
 #include "cli/cli.h"
 #include "cli/complete.h"
 #include "cli/suggest.h"
@@ -119,6 +120,9 @@ static int fail_command(struct cli *cli, const char *name)
     struct cli_suggestion near = {0};
     struct cli_hint hint;
     struct fp8q_shown shown;
+    struct stat st;
+    bool there;
+    fp8q_show(&shown, name);
 
     for (size_t i = 0; cli_commands[i].name; i++)
         cli_suggest_offer(&near, name, cli_commands[i].name);
@@ -127,8 +131,12 @@ static int fail_command(struct cli *cli, const char *name)
     cli_suggest_offer(&near, name, "--version");
     cli_suggest_offer(&near, name, "--help");
 
+    /* Somebody who begins with the checkpoint wants it converted.  */
+    if (!near.best && fp8q_stat(name, &st, &there, NULL) == FP8Q_OK && there)
+        return cli_usage_error(cli, "\"%s\" is no command; did you mean `fp8q quantize %s`?",
+                               shown.text, shown.text);
     return cli_usage_error(cli, "unknown %s \"%s\"%s; see `fp8q --help`",
-                           name[0] == '-' ? "option" : "command", fp8q_show(&shown, name),
+                           name[0] == '-' ? "option" : "command", shown.text,
                            cli_suggest_hint(&near, "", &hint));
 }
 

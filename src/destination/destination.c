@@ -35,12 +35,44 @@ static size_t without_slashes(const char *path)
     return len;
 }
 
+/* NAME of ".../models--ORG--NAME/snapshots/HASH", as the hub's cache keeps a model, and its length.  */
+static const char *name_in_cache(const char *path, size_t *len_out)
+{
+    static const char below[] = "/snapshots/";
+    const char *hash = strstr(path, below), *at = hash;
+    if (!hash)
+        return NULL;
+
+    /* Nothing but slashes behind the hash.  */
+    const char *end = hash + sizeof(below) - 1;
+    size_t hash_len = strcspn(end, "/");
+    if (hash_len == 0 || end[hash_len + strspn(end + hash_len, "/")])
+        return NULL;
+
+    while (at > path && at[-1] != '/')
+        at--;
+    const char *name = strncmp(at, "models--", 8) == 0 ? strstr(at + 8, "--") : NULL;
+    if (!name || name + 2 >= hash)
+        return NULL;
+    *len_out = (size_t)(hash - name - 2);
+    return name + 2;
+}
+
 char *fp8q_default_destination(const struct fp8q_ckpt *ckpt, const char *suffix)
 {
     if (!ckpt->is_dir) {
         char *stem = named(ckpt->path, fp8q_weights_stem(ckpt->path), suffix);
         char *out = stem ? named(stem, strlen(stem), FP8Q_WEIGHTS_ENDING) : NULL;
         free(stem);
+        return out;
+    }
+
+    /* The cache is the hub's, and a hash no name: there it goes into the current directory.  */
+    size_t len = 0;
+    const char *name = name_in_cache(ckpt->path, &len);
+    if (name) {
+        char *plain = strndup(name, len), *out = plain ? named(plain, len, suffix) : NULL;
+        free(plain);
         return out;
     }
 

@@ -29,8 +29,8 @@ struct fp8q_destination {
 extern const char *const fp8q_companion_names[FP8Q_N_COMPANIONS];
 #define FP8Q_WEIGHTS_NAME "weights.safetensors" /* of a file, in DST.partial */
 
-/* "SRC-FP8" beside a directory, "NAME-FP8.safetensors" beside a file; @suffix is "-FP8" or so. Free
- * with free().  */
+/* "SRC-FP8" beside a directory, "NAME-FP8.safetensors" beside a file; @suffix is "-FP8" or so.  Of a
+ * model in the hub's cache "NAME-FP8" in the current directory.  Free with free().  */
 char *fp8q_default_destination(const struct fp8q_ckpt *ckpt, const char *suffix);
 
 /* FP8Q_E_ARG "dst-name" for what cannot be a destination: "", ".", "..", and for a file any name

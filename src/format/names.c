@@ -4,6 +4,7 @@
  */
 #include "format/names.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -74,4 +75,15 @@ bool fp8q_is_weight_name(const char *tensor)
 size_t fp8q_weight_stem(const char *tensor)
 {
     return without(tensor, FP8Q_WEIGHT_ENDING);
+}
+
+unsigned long fp8q_shards_of_name(const char *name)
+{
+    size_t len = fp8q_stem_len(name, FP8Q_WEIGHTS_ENDING), i = len;
+
+    while (i > 0 && name[i - 1] >= '0' && name[i - 1] <= '9')
+        i--;
+    if (i == len || i < 4 || memcmp(name + i - 4, "-of-", 4) != 0)
+        return 0;
+    return strtoul(name + i, NULL, 10);
 }

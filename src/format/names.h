@@ -33,6 +33,9 @@ bool fp8q_is_scales_file(const char *name);
 /* LeRobot's normalization statistics: small safetensors files that are no shards.  */
 bool fp8q_is_policy_file(const char *name);
 
+/* M of a file name that ends in "-N-of-M.safetensors", 0 of any other.  */
+unsigned long fp8q_shards_of_name(const char *name);
+
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 #define FP8Q_WEIGHT_ENDING ".weight"

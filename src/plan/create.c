@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "format/names.h"
 #include "plan/internal.h"
 #include "select/scheme.h"
 #include "select/select.h"
@@ -164,7 +165,16 @@ static int warn_about_head(const struct fp8q_plan *plan, struct fp8q_warnings *w
 static int warn_about_config(const struct fp8q_plan *plan, struct fp8q_warnings *warnings,
                              struct fp8q_error *err)
 {
-    if (!plan->ckpt->is_dir || plan->ckpt->config_text)
+    const struct fp8q_ckpt *ckpt = plan->ckpt;
+    struct fp8q_shown shown;
+
+    /* A model of one file alone is a checkpoint; a shard is a piece, whose result nothing loads.  */
+    if (!ckpt->is_dir && fp8q_shards_of_name(ckpt->shards[0].name) > 1)
+        return fp8q_warn(warnings, err, "one-shard",
+                         "%s is one shard of a model, and the others stay as they are; name its "
+                         "folder to convert the model",
+                         fp8q_show(&shown, ckpt->shards[0].name));
+    if (!ckpt->is_dir || ckpt->config_text)
         return FP8Q_OK;
 
     return fp8q_warn(warnings, err, "config-absent",

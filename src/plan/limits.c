@@ -120,11 +120,13 @@ int fp8q_plan_memory(struct fp8q_plan *plan, struct fp8q_error *err)
 {
     uint64_t fixed = fixed_memory(plan), least = fixed + FP8Q_COPY_BYTES + SMALLEST_STRIPE;
     uint64_t limit = plan->options.max_memory;
+    char shown[32];
     unsigned threads = plan->options.threads ? plan->options.threads : 1;
     if (limit && limit < least)
         return fp8q_fail(err, FP8Q_E_ARG, "max-memory",
-                         "--max-memory %llu bytes: this conversion needs at least %llu",
-                         (unsigned long long)limit, (unsigned long long)least);
+                         "--max-memory %llu: this conversion needs at least %llu bytes (%s)",
+                         (unsigned long long)limit, (unsigned long long)least,
+                         fp8q_show_bytes(shown, least));
 
     /* Without a limit a model of very many tensors gets what its tables take, and as much again for
      * the work as any other.  */
@@ -170,14 +172,30 @@ static int refuse_quantized(const struct fp8q_plan *plan, struct fp8q_error *err
                      holds_fp8(plan->ckpt) ? advice : no_way);
 }
 
-/* The adapters of a checkpoint that was fine-tuned but not merged, or NULL.  */
-static const char *find_adapter(const struct fp8q_ckpt *ckpt)
+static const char *find_part(const struct fp8q_ckpt *ckpt, const char *part)
 {
     for (size_t i = 0; i < ckpt->n_tensors; i++)
-        if (strstr(ckpt->tensors[i].name, ".lora_A."))
+        if (strstr(ckpt->tensors[i].name, part))
             return ckpt->tensors[i].name;
 
     return NULL;
+}
+
+/* Adapters beside the weights that they change, in a checkpoint that was fine-tuned but not merged, or alone.  */
+static bool advise_adapter(const struct fp8q_plan *plan, struct fp8q_text *text)
+{
+    const char *adapter = find_part(plan->ckpt, ".lora_A.");
+    struct fp8q_shown shown;
+
+    if (adapter && find_part(plan->ckpt, ".base_layer."))
+        fp8q_text_printf(text,
+                         " The checkpoint holds adapters that are not merged (\"%s\" beside a "
+                         "base_layer): merge them first.",
+                         fp8q_show(&shown, adapter));
+    else if (adapter)
+        fp8q_text_puts(text, " It is a LoRA adapter, no model: merge it into the model that it was "
+                             "trained on (PEFT's merge_and_unload), and quantize that.");
+    return adapter != NULL;
 }
 
 /* What would help, by what was found.  */
@@ -185,14 +203,8 @@ static void add_advice(const struct fp8q_plan *plan, struct fp8q_text *text)
 {
     bool groups = !fp8q_asks_for_scheme(&plan->options.select, FP8Q_SCHEME_BLOCK);
     bool unaligned = plan->by_reason[FP8Q_WHY_RAGGED].tensors > 0;
-    const char *adapter = find_adapter(plan->ckpt);
-    struct fp8q_shown shown;
+    bool adapter = advise_adapter(plan, text);
 
-    if (adapter)
-        fp8q_text_printf(text,
-                         " The checkpoint holds adapters that are not merged (\"%s\" beside a "
-                         "base_layer): merge them first.",
-                         fp8q_show(&shown, adapter));
     if (unaligned && groups)
         fp8q_text_puts(text, " Groups need columns that are a multiple of 32.");
     else if (unaligned)
@@ -207,7 +219,7 @@ static void add_advice(const struct fp8q_plan *plan, struct fp8q_text *text)
         fp8q_text_puts(text, " --include PAT adds modules that are left by default.");
 }
 
-/* Behind "all N tensors are left unquantized (": how many for each reason, and what would help.  */
+/* Behind "N tensors left unquantized (": how many for each reason, and what would help.  */
 static void explain_nothing(const struct fp8q_plan *plan, struct fp8q_text *text)
 {
     const char *comma = "";
@@ -228,11 +240,11 @@ static int refuse_nothing(const struct fp8q_plan *plan, struct fp8q_error *err)
         return FP8Q_OK;
 
     explain_nothing(plan, &text);
-    int status = text.failed
-                     ? fp8q_fail_nomem(err)
-                     : fp8q_fail(err, FP8Q_E_MISMATCH, "nothing-to-quantize",
-                                 "nothing to quantize: all %zu tensors are left unquantized (%s",
-                                 plan->ckpt->n_tensors, text.data);
+    int status = text.failed ? fp8q_fail_nomem(err)
+                             : fp8q_fail(err, FP8Q_E_MISMATCH, "nothing-to-quantize",
+                                         "nothing to quantize: %zu tensor%s left unquantized (%s",
+                                         plan->ckpt->n_tensors, fp8q_plural(plan->ckpt->n_tensors),
+                                         text.data);
     fp8q_text_reset(&text);
     return status;
 }

@@ -284,7 +284,4 @@ const struct fp8q_wrapper fp8q_wrappers[] = {
     {.name = NULL}};
 
 const struct fp8q_wrapper fp8q_general_wrapper = {
-    .name = "general rule (no config.json, or an unknown model_type)",
-    .vision = TOWERS,
-    .projector = PROJECTORS,
-    .action = ACTIONS};
+    .name = "general rule", .vision = TOWERS, .projector = PROJECTORS, .action = ACTIONS};

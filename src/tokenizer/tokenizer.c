@@ -71,8 +71,15 @@ int fp8q_tokenizer_parse(const char *json, size_t len, const char *what,
 static int open_file(const char *path, char **text_out, struct fp8q_tokenizer **tokenizer_out,
                      struct fp8q_error *err)
 {
+    struct fp8q_shown shown;
     size_t len;
-    FP8Q_TRY(fp8q_read_file(path, MAX_FILE_BYTES, text_out, &len, err));
+
+    FP8Q_TRY(fp8q_read_file_if_there(path, MAX_FILE_BYTES, text_out, &len, err));
+    if (!*text_out)
+        return fp8q_fail(err, FP8Q_E_IO, "no-tokenizer",
+                         "%s: No such file or directory; text needs it, and tokenizers of other "
+                         "kinds (tokenizer.model, vocab.json) are not read",
+                         fp8q_show(&shown, path));
     return fp8q_tokenizer_parse(*text_out, len, path, tokenizer_out, err);
 }
 
