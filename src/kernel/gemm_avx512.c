@@ -28,24 +28,40 @@ static void micro(size_t n_k, const float *a, const float *b, float *c, size_t l
     lo##i = _mm512_fmadd_ps(x, b_lo, lo##i);                                                       \
     hi##i = _mm512_fmadd_ps(x, b_hi, hi##i);
 #define STORE(i) _mm512_storeu_ps(c + i * ldc, lo##i), _mm512_storeu_ps(c + i * ldc + 16, hi##i);
+#define MULTIPLY                                                                                   \
+    for (size_t k = 0; k < n_k; k++, a += MR, b += NR) {                                           \
+        __m512 b_lo = _mm512_loadu_ps(b), b_hi = _mm512_loadu_ps(b + 16), x;                       \
+        _mm_prefetch((const char *)(b + 16 * NR), _MM_HINT_T0);                                    \
+        _mm_prefetch((const char *)(b + 16 * NR + 16), _MM_HINT_T0);                               \
+        ROWS(STEP)                                                                                 \
+    }
     ROWS(DECLARE)
     if (add) {
         ROWS(LOAD)
     }
-    for (size_t k = 0; k < n_k; k++, a += MR, b += NR) {
-        __m512 b_lo = _mm512_loadu_ps(b), b_hi = _mm512_loadu_ps(b + 16), x;
-        _mm_prefetch((const char *)(b + 16 * NR), _MM_HINT_T0);
-        _mm_prefetch((const char *)(b + 16 * NR + 16), _MM_HINT_T0);
-        ROWS(STEP)
-    }
+    MULTIPLY
     ROWS(STORE)
 }
-
-MICRO_FP8
 
 static inline void add_scaled(float *c, __m512 sum, __m512 scale)
 {
     _mm512_storeu_ps(c, _mm512_add_ps(_mm512_loadu_ps(c), _mm512_mul_ps(sum, scale)));
+}
+
+#define ADD_SCALED(i)                                                                              \
+    add_scaled(c + i * ldc, lo##i, _mm512_mul_ps(_mm512_set1_ps(a_scale[i]), s_lo));               \
+    add_scaled(c + i * ldc + 16, hi##i, _mm512_mul_ps(_mm512_set1_ps(a_scale[i]), s_hi));
+#define SCALE_AND_ADD                                                                              \
+    __m512 s_lo = _mm512_loadu_ps(b_scale), s_hi = _mm512_loadu_ps(b_scale + 16);                  \
+    ROWS(ADD_SCALED)
+
+static void micro_fp8(size_t n_k, const void *a_values, const void *b_values, const float *a_scale,
+                      const float *b_scale, float *c, size_t ldc)
+{
+    const float *a = a_values, *b = b_values;
+    ROWS(DECLARE)
+    MULTIPLY
+    SCALE_AND_ADD
 }
 
 /* ---- with AVX512-BF16 -------------------------------------------------------------------------- */
@@ -59,22 +75,17 @@ BF16 static void micro_pairs(size_t n_k, const void *a_pairs, const void *b_pair
                              const float *a_scale, const float *b_scale, float *c, size_t ldc)
 {
     const uint32_t *a = a_pairs, *b = b_pairs;
-#define DECLARE_SUMS(i) __m512 lo##i = _mm512_setzero_ps(), hi##i = _mm512_setzero_ps();
 #define STEP_PAIRS(i)                                                                              \
     x = (__m512bh)_mm512_set1_epi32((int)a[i]);                                                    \
     lo##i = _mm512_dpbf16_ps(lo##i, x, (__m512bh)b_lo);                                            \
     hi##i = _mm512_dpbf16_ps(hi##i, x, (__m512bh)b_hi);
-#define ADD_SCALED(i)                                                                              \
-    add_scaled(c + i * ldc, lo##i, _mm512_mul_ps(_mm512_set1_ps(a_scale[i]), s_lo));               \
-    add_scaled(c + i * ldc + 16, hi##i, _mm512_mul_ps(_mm512_set1_ps(a_scale[i]), s_hi));
-    ROWS(DECLARE_SUMS)
+    ROWS(DECLARE)
     for (size_t k = 0; k < n_k; k += 2, a += MR, b += NR) {
         __m512i b_lo = _mm512_loadu_si512(b), b_hi = _mm512_loadu_si512(b + 16);
         __m512bh x;
         ROWS(STEP_PAIRS)
     }
-    __m512 s_lo = _mm512_loadu_ps(b_scale), s_hi = _mm512_loadu_ps(b_scale + 16);
-    ROWS(ADD_SCALED)
+    SCALE_AND_ADD
 }
 
 static bool usable_bf16(void)

@@ -48,7 +48,15 @@ static void micro(size_t n_k, const float *a, const float *b, float *c, size_t l
         memcpy(c + (size_t)i * ldc, acc[i], sizeof(acc[i]));
 }
 
-MICRO_FP8
+static void micro_fp8(size_t n_k, const void *a, const void *b, const float *a_scale,
+                      const float *b_scale, float *c, size_t ldc)
+{
+    float tile[MR * NR];
+    micro(n_k, a, b, tile, NR, false);
+    for (size_t i = 0; i < MR; i++)
+        for (size_t j = 0; j < NR; j++)
+            c[i * ldc + j] += tile[i * NR + j] * (a_scale[i] * b_scale[j]);
+}
 
 const struct fp8q_gemm fp8q_gemm_scalar = {.name = "scalar",
                                            .usable = always,

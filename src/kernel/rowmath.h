@@ -205,18 +205,6 @@ static void row_subtract_outer(float *y, size_t stride, const float *a, size_t n
     }
 }
 
-/* micro_fp8() by way of micro(), for variants that have nothing better: a macro, since tiles differ.  */
-#define MICRO_FP8                                                                                  \
-    static void micro_fp8(size_t n_k, const void *a, const void *b, const float *a_scale,          \
-                          const float *b_scale, float *c, size_t ldc)                              \
-    {                                                                                              \
-        float tile[MR * NR];                                                                       \
-        micro(n_k, a, b, tile, NR, false);                                                         \
-        for (size_t i = 0; i < MR; i++)                                                            \
-            for (size_t j = 0; j < NR; j++)                                                        \
-                c[i * ldc + j] += tile[i * NR + j] * (a_scale[i] * b_scale[j]);                    \
-    }
-
 #define ROWMATH                                                                                    \
     .max = row_max, .dot = row_dot, .exp_sum = row_exp_sum, .kl_sums = row_kl_sums,                \
     .silu_mul = row_silu_mul, .gelu_mul = row_gelu_mul, .soft_cap = row_soft_cap,                  \
