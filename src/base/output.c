@@ -117,16 +117,10 @@ static int find_target(const char *path, struct target *t, struct fp8q_error *er
     return FP8Q_OK;
 }
 
-static char *directory_of(const char *path)
-{
-    size_t len = (size_t)(fp8q_basename(path) - path);
-    return len ? strndup(path, len) : strdup(".");
-}
-
 static int check_file(const struct target *t, const char *path, struct fp8q_error *err)
 {
     struct fp8q_shown shown;
-    char *dir = directory_of(t->path);
+    char *dir = fp8q_dir_of(t->path);
     if (!dir)
         return fp8q_fail_nomem(err);
     int error = access(dir, W_OK | X_OK) == 0 ? 0 : errno;
@@ -167,7 +161,7 @@ int fp8q_output_check(const char *path, struct fp8q_guard_list *guard, struct fp
 /* "@path" from the root on: its directory is there.  */
 static int absolute(const char *path, char **out, struct fp8q_error *err)
 {
-    char *real = NULL, *dir = directory_of(path);
+    char *real = NULL, *dir = fp8q_dir_of(path);
     int status = dir ? fp8q_real_path(dir, &real, err) : fp8q_fail_nomem(err);
     free(dir);
     FP8Q_TRY(status);
@@ -204,24 +198,15 @@ static int open_in_place(struct fp8q_output *out, int why, struct fp8q_error *er
 
 static int open_beside(struct fp8q_output *out, bool exists, struct fp8q_error *err)
 {
-    struct fp8q_shown shown;
-    char *dir = directory_of(out->path), name[64];
-    /* A long name would not take a random ending: the new file has a short one of its own.  */
-    snprintf(name, sizeof(name), ".fp8q-%.24s", fp8q_basename(out->path));
-    out->fresh = dir ? fp8q_join_unique(dir, name) : NULL;
-    free(dir);
-    if (!out->fresh)
-        return fp8q_fail_nomem(err);
-
-    out->fd = fp8q_open_retry(out->fresh, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
-    if (out->fd >= 0)
+    struct fp8q_error why = {0};
+    out->beside = fp8q_fresh_open(out->path, &out->fresh, &out->fd, &why) == FP8Q_OK;
+    if (out->beside)
         return FP8Q_OK;
+
     int error = errno;
-    free(out->fresh);
-    out->fresh = NULL;
     if (exists && (error == EACCES || error == EPERM || error == EROFS))
         return open_in_place(out, error, err);
-    return fp8q_fail_errno(err, error, "cannot write %s", fp8q_show(&shown, out->path));
+    return fp8q_fail_as(err, &why);
 }
 
 /* Waits a while for somebody to read a FIFO, and not for ever as open() would.  */
@@ -301,54 +286,43 @@ static int copy_in_place(struct fp8q_output *out, int why, struct fp8q_error *er
 {
     char *data;
     size_t len;
-    FP8Q_TRY(fp8q_read_file(out->fresh, SIZE_MAX / 2, &data, &len, err));
+    FP8Q_TRY(fp8q_read_file(out->fresh.own, SIZE_MAX / 2, &data, &len, err));
     int status = write_in_place(out, why, data, len, err);
     free(data);
-    FP8Q_TRY(fp8q_close_after(status, &out->fd, out->path, err));
-
-    (void)fp8q_unlink(out->fresh, NULL);
-    return FP8Q_OK;
+    return fp8q_close_after(status, &out->fd, out->path, err);
 }
 
 static int finish(struct fp8q_output *out, struct fp8q_error *err)
 {
-    struct fp8q_shown shown;
-    if (!out->fresh)
+    struct fp8q_error why = {0};
+    if (!out->beside)
         return fp8q_close(&out->fd, out->path, err);
 
     keep_attributes(out);
-    /* Before the rename, or a crash could leave an empty file under the name.  */
+    /* Before the name, or a crash could leave an empty file under it.  */
     FP8Q_TRY(fp8q_fsync(out->fd, out->path, err));
     FP8Q_TRY(fp8q_close(&out->fd, out->path, err));
-    if (out->new_only)
-        return fp8q_rename_new(out->fresh, out->path, err);
-    if (rename(out->fresh, out->path) == 0)
+
+    if (fp8q_fresh_place(&out->fresh, out->path, out->new_only, &why) == FP8Q_OK)
         return FP8Q_OK;
     if (errno == EBUSY && out->mode) /* the one file is a mount point */
         return copy_in_place(out, EBUSY, err);
-    return fp8q_fail_errno(err, errno, "cannot write %s", fp8q_show(&shown, out->path));
+    return fp8q_fail_as(err, &why);
 }
 
 int fp8q_output_commit(struct fp8q_output *out, struct fp8q_error *err)
 {
     int status = finish(out, err);
-    if (status != FP8Q_OK) {
-        fp8q_output_abandon(out);
-        return status;
-    }
-    free(out->path);
-    free(out->fresh);
-    *out = (struct fp8q_output){.fd = -1};
-    return FP8Q_OK;
+    fp8q_output_abandon(out); /* after a success there is nothing left but memory */
+    return status;
 }
 
 void fp8q_output_abandon(struct fp8q_output *out)
 {
     (void)fp8q_close(&out->fd, "", NULL);
-    if (out->fresh)
-        (void)fp8q_unlink(out->fresh, NULL);
+    if (out->beside)
+        fp8q_fresh_drop(&out->fresh);
     free(out->path);
-    free(out->fresh);
     *out = (struct fp8q_output){.fd = -1};
 }
 

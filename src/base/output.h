@@ -4,8 +4,8 @@
  *
  * | what stands at the path           | what is done                                              |
  * |-----------------------------------|-----------------------------------------------------------|
- * | nothing, or a regular file        | written beside it under a random name, and renamed over   |
- * |                                   | it when it is whole and on disk; mode and owner as before |
+ * | nothing, or a regular file        | written aside (fresh.h), and given the name when it is    |
+ * |                                   | whole and on disk; mode and owner as before               |
  * | a link                            | the same with what it leads to; the link stays            |
  * | /dev/stdout, /dev/fd/N, a process | written into, from where the descriptor stands            |
  * | substitution                      |                                                           |
@@ -22,6 +22,7 @@
 
 #include <sys/types.h>
 
+#include "base/fresh.h"
 #include "base/guard.h"
 #include "base/text.h"
 
@@ -35,9 +36,10 @@ int fp8q_output_check(const char *path, struct fp8q_guard_list *guard, struct fp
 int fp8q_output_file(const char *path, char **file_out, struct fp8q_error *err);
 
 struct fp8q_output {
-    char *path;  /* what is written, links resolved */
-    char *fresh; /* its random name until it is whole; NULL: written into @path */
+    char *path; /* what is written, links resolved */
     int fd;
+    struct fp8q_fresh fresh;
+    bool beside;   /* written as @fresh; false: into @path */
     bool new_only; /* set it after opening: a file that appears meanwhile is not replaced */
     mode_t mode;   /* of the file before, or 0 */
     uid_t uid;

@@ -27,6 +27,12 @@ char *fp8q_join(const char *dir, const char *name)
     return path;
 }
 
+char *fp8q_dir_of(const char *path)
+{
+    size_t len = (size_t)(fp8q_basename(path) - path);
+    return len ? strndup(path, len) : strdup(".");
+}
+
 char *fp8q_join_unique(const char *dir, const char *name)
 {
     uint64_t number = 0;

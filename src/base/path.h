@@ -16,6 +16,8 @@ char *fp8q_join_unique(const char *dir, const char *name);
 /* True if @relative cannot lead out of the directory that it is relative to: neither empty nor
  * absolute, and no "..".  */
 bool fp8q_stays_inside(const char *relative);
+/* The directory of a file, in new memory: what stands before its name, or ".".  */
+char *fp8q_dir_of(const char *path);
 /* Part after the last '/', borrowed.  */
 const char *fp8q_basename(const char *path);
 

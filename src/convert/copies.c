@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/copy.h"
 #include "base/dir.h"
 #include "base/file.h"
 #include "base/path.h"

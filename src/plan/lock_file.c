@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/copy.h"
 #include "base/crc.h"
 #include "base/dir.h"
 #include "base/file.h"
@@ -71,7 +70,7 @@ int fp8q_lock_file_open(const char *path, const char *text, const char *copy,
 /* The name of a file that was written, renamed or removed is on disk when its directory is.  */
 static int flush_dir_of(const char *path, struct fp8q_error *err)
 {
-    char *dir = strndup(path, (size_t)(fp8q_basename(path) - path));
+    char *dir = fp8q_dir_of(path);
     int status = dir ? fp8q_fsync_dir(dir, err) : fp8q_fail_nomem(err);
     free(dir);
     return status;

@@ -17,10 +17,11 @@
 #include <sys/types.h>
 
 const char *const fault_call_names[N_CALLS] = {
-    "open",      "close",     "pread",    "pwrite",          "fsync",          "fallocate",
-    "ftruncate", "fstat",     "stat",     "lstat",           "statvfs",        "mkdir",
-    "rename",    "renameat2", "unlink",   "rmdir",           "opendir",        "readdir",
-    "flock",     "fchmod",    "realpath", "sync_file_range", "pthread_create", "memory"};
+    "open",      "close",     "pread",           "pwrite",         "fsync",
+    "fallocate", "ftruncate", "fstat",           "stat",           "lstat",
+    "statvfs",   "mkdir",     "rename",          "renameat2",      "linkat",
+    "unlink",    "rmdir",     "opendir",         "readdir",        "flock",
+    "fchmod",    "realpath",  "sync_file_range", "pthread_create", "memory"};
 
 void __sanitizer_print_stack_trace(void) __attribute__((weak));
 
@@ -82,6 +83,9 @@ WRAP(CALL_RENAME, -1, int, rename, (const char *from, const char *to), (from, to
 WRAP(CALL_RENAMEAT2, -1, int, renameat2,
      (int from_fd, const char *from, int to_fd, const char *to, unsigned flags),
      (from_fd, from, to_fd, to, flags))
+WRAP(CALL_LINKAT, -1, int, linkat,
+     (int from_fd, const char *from, int to_fd, const char *to, int flags),
+     (from_fd, from, to_fd, to, flags))
 WRAP(CALL_UNLINK, -1, int, unlink, (const char *path), (path))
 WRAP(CALL_RMDIR, -1, int, rmdir, (const char *path), (path))
 WRAP(CALL_OPENDIR, NULL, DIR *, opendir, (const char *path), (path))
@@ -121,7 +125,8 @@ int __wrap_open64(const char *path, int flags, ...)
 {
     va_list args;
     va_start(args, flags);
-    mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
+    bool makes = flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE;
+    mode_t mode = makes ? va_arg(args, mode_t) : 0;
     va_end(args);
     return next(CALL_OPEN) == FAULT_NONE ? __real_open64(path, flags, mode) : -1;
 }

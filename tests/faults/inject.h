@@ -24,6 +24,7 @@ enum fault_call {
     CALL_MKDIR,
     CALL_RENAME,
     CALL_RENAMEAT2,
+    CALL_LINKAT,
     CALL_UNLINK,
     CALL_RMDIR,
     CALL_OPENDIR,

@@ -440,19 +440,6 @@ static void start_from(const char *template)
         exit(70);
 }
 
-/* A kill in the middle of writing a result file leaves it under its random name.  */
-static void drop_fresh_lock(void)
-{
-    char **names;
-    size_t n;
-    if (fp8q_list_dir(".", &names, &n, NULL) != FP8Q_OK)
-        exit(70);
-    for (size_t i = 0; i < n; i++)
-        if (strncmp(names[i], ".fp8q-" LOCK ".", strlen(".fp8q-" LOCK ".")) == 0)
-            (void)unlink(names[i]);
-    fp8q_names_free(names, n);
-}
-
 /* DST never stands there without the lock that was asked for; and a lock that was written for an
  * output that did not come refuses no other conversion to DST.  Every moment from the end back to
  * where neither is there.  */
@@ -505,7 +492,6 @@ static void try_kill(const struct replacement *r, long at, uint32_t old, uint32_
         complain(where, "the same command cannot go on");
     if (digest_of(r->target) != new)
         complain(where, "another output");
-    drop_fresh_lock();
     if (code == 0 && tree_digest(".") != all)
         complain(where, "something is left over");
 }

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/copy.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/path.h"

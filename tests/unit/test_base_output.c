@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -167,10 +168,55 @@ static void test_abandoned(void **state)
     put("f", "old");
     assert_int_equal(fp8q_output_open("f", &out, &err), FP8Q_OK);
     assert_int_equal(fp8q_output_add(&out, "new", 3, &err), FP8Q_OK);
-    assert_int_equal(count(), 2);
     fp8q_output_abandon(&out);
     expect_text("f", "old");
     assert_int_equal(count(), 1);
+}
+
+/* As a run that is killed just before the last rename leaves it; its path.  */
+static const char *put_orphan(const char *name, const char *text)
+{
+    static char path[128];
+    struct stat st;
+    put("orphan", text);
+    assert_int_equal(stat("orphan", &st), 0);
+    snprintf(path, sizeof(path), ".fp8q-%s.inode-%llx", name, (unsigned long long)st.st_ino);
+    assert_int_equal(rename("orphan", path), 0);
+    return path;
+}
+
+/* What a killed run left goes with the next run for the same file, and nothing else does.  */
+static void test_orphans(void **state)
+{
+    (void)state;
+    static const char *const foreign[] = {".fp8q-f.inode-",   ".fp8q-f.inode-1",
+                                          ".fp8q-f.inode-1x", ".fp8q-f.0123456789abcdef",
+                                          ".fp8q-f",          "f.inode-1"};
+    struct fp8q_error err;
+
+    put_orphan("f", "half");
+    assert_int_equal(fp8q_output_write("f", "1", 1, &err), FP8Q_OK);
+    assert_int_equal(count(), 1);
+
+    for (size_t i = 0; i < sizeof(foreign) / sizeof(*foreign); i++)
+        put(foreign[i], "theirs");
+    put_orphan("g", "of another file");
+    assert_int_equal(mkdir(".fp8q-f.inode-2", 0777), 0);
+    assert_int_equal(symlink("f", ".fp8q-f.inode-3"), 0);
+    size_t before = count();
+    assert_int_equal(fp8q_output_write("f", "2", 1, &err), FP8Q_OK);
+    assert_int_equal(count(), before);
+    expect_text("f", "2");
+
+    /* One that is locked is being written by somebody else.  */
+    const char *path = put_orphan("f", "at work");
+    int fd = open(path, O_RDONLY);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    assert_int_equal(fp8q_output_write("f", "3", 1, &err), FP8Q_OK);
+    assert_int_equal(count(), before + 1);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(fp8q_output_write("f", "4", 1, &err), FP8Q_OK);
+    assert_int_equal(count(), before);
 }
 
 static void test_guard(void **state)
@@ -277,6 +323,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_refused, enter, leave),
         cmocka_unit_test_setup_teardown(test_written_into, enter, leave),
         cmocka_unit_test_setup_teardown(test_abandoned, enter, leave),
+        cmocka_unit_test_setup_teardown(test_orphans, enter, leave),
         cmocka_unit_test_setup_teardown(test_guard, enter, leave),
         cmocka_unit_test_setup_teardown(test_lies_in, enter, leave),
     };

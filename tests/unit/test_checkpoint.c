@@ -13,7 +13,6 @@
 #include "format/index.h"
 #include "format/names.h"
 #include "support/maker.h"
-#include "base/copy.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/path.h"
