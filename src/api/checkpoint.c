@@ -22,19 +22,19 @@ struct fp8q_checkpoint {
     struct fp8q_tensor_group *groups;
 };
 
-static void describe_tensors(struct fp8q_checkpoint *c)
+static int describe_tensors(struct fp8q_checkpoint *c, struct fp8q_error *err)
 {
     for (size_t i = 0; i < c->ckpt->n_tensors; i++) {
         const struct fp8q_tensor *t = &c->ckpt->tensors[i];
-        c->tensors[i] =
-            (struct fp8q_tensor_info){.name = t->name,
-                                      .dtype = t->dtype,
-                                      .ndim = t->ndim,
-                                      .shape = t->shape,
-                                      .bytes = t->size_bytes,
-                                      .role = fp8q_tensor_role(c->ckpt, &c->inspection.family, t),
-                                      .shard = c->ckpt->shards[t->shard].name};
+        c->tensors[i] = (struct fp8q_tensor_info){.name = t->name,
+                                                  .dtype = t->dtype,
+                                                  .ndim = t->ndim,
+                                                  .shape = t->shape,
+                                                  .bytes = t->size_bytes,
+                                                  .shard = c->ckpt->shards[t->shard].name};
+        FP8Q_TRY(fp8q_tensor_role(c->ckpt, &c->inspection.family, t, &c->tensors[i].role, err));
     }
+    return FP8Q_OK;
 }
 
 static void describe_shards(struct fp8q_checkpoint *c)
@@ -74,7 +74,7 @@ static int open_checkpoint(struct fp8q_checkpoint *c, const char *path,
     c->groups = fp8q_array(c->inspection.n_kinds, sizeof(*c->groups));
     if (!c->tensors || !c->shards || !c->groups)
         return fp8q_fail_nomem(err);
-    describe_tensors(c);
+    FP8Q_TRY(describe_tensors(c, err));
     describe_shards(c);
     describe_groups(c);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/crc.h"
+#include "base/dir.h"
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
@@ -64,12 +65,18 @@ static uint32_t plan_crc(const struct fp8q_plan *plan)
 static int calibration_crc(const struct fp8q_request *request, uint32_t *crc_out,
                            struct fp8q_error *err)
 {
+    struct fp8q_shown shown;
+    struct stat st;
+    bool there;
     *crc_out = 0;
-    if (!request->calibration || fp8q_file_crc32(request->calibration, crc_out, err) == FP8Q_OK)
+    if (!request->calibration)
         return FP8Q_OK;
-    if (err) /* a calibration that is not there is missing evidence */
-        err->status = FP8Q_E_EVIDENCE;
-    return FP8Q_E_EVIDENCE;
+
+    FP8Q_TRY(fp8q_stat(request->calibration, &st, &there, err));
+    if (!there) /* missing evidence; one that cannot be read is an error of the disk */
+        return fp8q_fail(err, FP8Q_E_EVIDENCE, "calibration-missing",
+                         "%s: no such calibration file", fp8q_show(&shown, request->calibration));
+    return fp8q_file_crc32(request->calibration, crc_out, err);
 }
 
 /* One run writes its lock itself; parts leave it to their finish, which knows the state alone.  */

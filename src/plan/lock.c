@@ -162,14 +162,12 @@ static int lock_read(const char *path, struct lock *lock, struct fp8q_error *err
 {
     size_t len;
     struct fp8q_shown shown;
-    int status = fp8q_read_file(path, (uint64_t)1 << 28, &lock->text, &len, err);
 
-    /* A lock that cannot be read is missing evidence, whatever the file's trouble was.  */
-    if (status != FP8Q_OK) {
-        if (err)
-            err->status = FP8Q_E_EVIDENCE;
-        return FP8Q_E_EVIDENCE;
-    }
+    /* A lock that is not there is missing evidence; one that cannot be read is an error.  */
+    FP8Q_TRY(fp8q_read_file_if_there(path, (uint64_t)1 << 28, &lock->text, &len, err));
+    if (!lock->text)
+        return fp8q_fail(err, FP8Q_E_EVIDENCE, "no-lock-file", "%s: no such lock file",
+                         fp8q_show(&shown, path));
 
     FP8Q_TRY(fp8q_json_parse(lock->text, len, 0, path, &lock->json, err));
     const char *schema = fp8q_json_string(fp8q_json_get(lock->json, "schema"), "");

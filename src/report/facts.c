@@ -88,9 +88,10 @@ static int select_again(struct fp8q_facts *f, struct fp8q_error *err)
 
     o.requantize = o.allow_unmatched = o.allow_tower = true;
     o.strict = false;
-    int status = fp8q_select(f->proof.ckpt, &o, &f->selection, NULL, NULL);
-    if (status == FP8Q_E_NOMEM)
-        return fp8q_fail_nomem(err);
+    struct fp8q_error why = {0};
+    int status = fp8q_select(f->proof.ckpt, &o, &f->selection, NULL, &why);
+    if (status == FP8Q_E_NOMEM || status == FP8Q_E_IO) /* of the machine, not of the checkpoint */
+        return fp8q_fail_as(err, &why);
 
     f->has_selection = status == FP8Q_OK;
     return FP8Q_OK;
@@ -149,7 +150,7 @@ static int list_tensors(struct fp8q_facts *f, struct fp8q_error *err)
         struct fp8q_facts_tensor *out = &f->tensors[f->n_tensors++];
         *out = (struct fp8q_facts_tensor){
             .tensor = t, .kind = t->name, .kind_len = strlen(t->name), .sqnr = (double)NAN};
-        out->role = fp8q_tensor_role(ckpt, &f->inspection.family, t);
+        FP8Q_TRY(fp8q_tensor_role(ckpt, &f->inspection.family, t, &out->role, err));
         out->reason = is_quantized(t) ? NULL : reason_of(f, i, out->role);
         place_of(out);
 

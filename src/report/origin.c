@@ -34,35 +34,47 @@ bool fp8q_is_hub_id(const char *text)
            strspn(text, allowed) == strlen(text);
 }
 
-/* Of ".../models--ORG--NAME/snapshots/...", where the hub's cache keeps it.  */
-static char *id_of_cache(const char *path)
+/* Of ".../models--ORG--NAME/snapshots/...", where the hub's cache keeps it; NULL if it is no such
+ * path.  */
+static int id_of_cache(const char *path, char **id_out, struct fp8q_error *err)
 {
     const char *at = strstr(path, "models--");
-    char *id = at ? strndup(at + 8, strcspn(at + 8, "/")) : NULL;
-    char *dashes = id ? strstr(id, "--") : NULL;
+    *id_out = NULL;
+    if (!at)
+        return FP8Q_OK;
 
+    char *id = strndup(at + 8, strcspn(at + 8, "/"));
+    if (!id)
+        return fp8q_fail_nomem(err);
+    char *dashes = strstr(id, "--");
     if (dashes) {
         *dashes = '/';
         memmove(dashes + 1, dashes + 2, strlen(dashes + 2) + 1);
     }
-    if (id && !fp8q_is_hub_id(id)) {
+
+    if (fp8q_is_hub_id(id))
+        *id_out = id;
+    else
         free(id);
-        return NULL;
-    }
-    return id;
+    return FP8Q_OK;
 }
 
 /* Said, or in the path of the hub's cache, or in the config.  NULL: not known.  */
-static char *guess_base_model(const struct fp8q_facts *f)
+static int guess_base_model(const struct fp8q_facts *f, char **id_out, struct fp8q_error *err)
 {
-    const struct fp8q_json *config = f->proof.ckpt->config;
-    const char *name = fp8q_json_string(fp8q_json_get(config, "_name_or_path"), "");
+    const char *name = fp8q_json_string(fp8q_json_get(f->proof.ckpt->config, "_name_or_path"), "");
+    *id_out = NULL;
 
-    if (f->request.base_model)
-        return fp8q_clean(f->request.base_model);
-
-    char *id = f->source_path ? id_of_cache(f->source_path) : NULL;
-    return id || !fp8q_is_hub_id(name) ? id : strdup(name);
+    if (f->request.base_model) {
+        *id_out = fp8q_clean(f->request.base_model);
+        return *id_out ? FP8Q_OK : fp8q_fail_nomem(err);
+    }
+    if (f->source_path)
+        FP8Q_TRY(id_of_cache(f->source_path, id_out, err));
+    if (*id_out || !fp8q_is_hub_id(name))
+        return FP8Q_OK;
+    *id_out = strdup(name);
+    return *id_out ? FP8Q_OK : fp8q_fail_nomem(err);
 }
 
 /* ---- the source's model card ----------------------------------------------------------------- */
@@ -73,9 +85,9 @@ const char *const fp8q_card_keys[FP8Q_CARD_KEYS] = {
     [FP8Q_CARD_PIPELINE] = "pipeline_tag",
 };
 
-/* A scalar of YAML on one line, plain or in quotes.  NULL: nothing, or something else, as a list, an
- * escape or a block, which no licence needs.  */
-static char *scalar_of(const char *text, size_t len)
+/* A scalar of YAML on one line, plain or in quotes: where in @text it stands.  False: nothing, or
+ * something else, as a list, an escape or a block, which no licence needs.  */
+static bool find_scalar(const char *text, size_t len, const char **scalar_out, size_t *len_out)
 {
     static const char no_plain[] = "[{|>&*!%@`#,?";
     const char *end = text + len, *stop;
@@ -84,46 +96,60 @@ static char *scalar_of(const char *text, size_t len)
         end--;
     text += strspn(text, " \t");
     if (text >= end || memchr(text, '\\', (size_t)(end - text)))
-        return NULL;
+        return false;
 
     if (*text == '"' || *text == '\'') {
         stop = memchr(text + 1, *text, (size_t)(end - text - 1));
-        return stop ? strndup(text + 1, (size_t)(stop - text - 1)) : NULL;
+        *scalar_out = text + 1;
+        *len_out = stop ? (size_t)(stop - text - 1) : 0;
+        return stop != NULL;
     }
     if (strchr(no_plain, *text))
-        return NULL;
+        return false;
 
     /* A comment begins behind a blank.  */
     stop = memmem(text, (size_t)(end - text), " #", 2);
-    return strndup(text, (size_t)((stop ? stop : end) - text));
+    *scalar_out = text;
+    *len_out = (size_t)((stop ? stop : end) - text);
+    return true;
+}
+
+static int take_value(const char *scalar, size_t len, char **value_out, struct fp8q_error *err)
+{
+    char *value = strndup(scalar, len);
+    *value_out = value ? fp8q_clean(value) : NULL;
+    free(value);
+    return *value_out ? FP8Q_OK : fp8q_fail_nomem(err);
 }
 
 /* A line of the front matter; of a key that occurs twice the first counts.  */
-static void take_line(struct fp8q_facts *f, const char *line, size_t len)
+static int take_line(struct fp8q_facts *f, const char *line, size_t len, struct fp8q_error *err)
 {
+    const char *scalar;
+    size_t n;
+
     for (size_t i = 0; i < FP8Q_CARD_KEYS; i++) {
         size_t key = strlen(fp8q_card_keys[i]);
-        if (f->inherited[i] || len <= key || line[key] != ':' ||
-            strncmp(line, fp8q_card_keys[i], key) != 0)
-            continue;
-
-        char *value = scalar_of(line + key + 1, len - key - 1);
-        f->inherited[i] = fp8q_clean(value);
-        free(value);
+        if (!f->inherited[i] && len > key && line[key] == ':' &&
+            strncmp(line, fp8q_card_keys[i], key) == 0 &&
+            find_scalar(line + key + 1, len - key - 1, &scalar, &n))
+            FP8Q_TRY(take_value(scalar, n, &f->inherited[i], err));
     }
+    return FP8Q_OK;
 }
 
 /* What stands between the first two lines of three dashes.  */
-static void take_front_matter(struct fp8q_facts *f, const char *text)
+static int take_front_matter(struct fp8q_facts *f, const char *text, struct fp8q_error *err)
 {
     if (strncmp(text, "---", 3) != 0)
-        return;
+        return FP8Q_OK;
 
     for (const char *line = strchr(text, '\n'); line && *++line; line = strchr(line, '\n')) {
         if (strncmp(line, "---", 3) == 0)
-            return;
-        take_line(f, line, strcspn(line, "\n"));
+            break;
+        FP8Q_TRY(take_line(f, line, strcspn(line, "\n"), err));
     }
+    return FP8Q_OK;
 }
 
 static int read_card(struct fp8q_facts *f, struct fp8q_error *err)
@@ -142,7 +168,7 @@ static int read_card(struct fp8q_facts *f, struct fp8q_error *err)
     int status =
         path ? fp8q_read_file_if_there(path, MOST, &text, &len, err) : fp8q_fail_nomem(err);
     if (text)
-        take_front_matter(f, text);
+        status = take_front_matter(f, text, err);
     free(path);
     free(text);
     return status;
@@ -209,7 +235,8 @@ static char *command_of(const struct fp8q_manifest *manifest)
         if (m->option && m->use & FP8Q_USE_QUANTIZE)
             put_member(&t, m, &manifest->request);
 
-    char *clean = fp8q_clean(t.data);
+    /* A command that lacks an option would be another one.  */
+    char *clean = fp8q_text_status(&t, NULL) == FP8Q_OK ? fp8q_clean(t.data) : NULL;
     fp8q_text_reset(&t);
     return clean;
 }
@@ -226,7 +253,7 @@ int fp8q_facts_name(struct fp8q_facts *f, struct fp8q_error *err)
     FP8Q_TRY(name_of(f->request.output, &f->name, err));
     f->path = fp8q_clean(f->request.output);
     f->source_path = fp8q_clean(source);
-    f->base_model = guess_base_model(f);
+    FP8Q_TRY(guess_base_model(f, &f->base_model, err));
     FP8Q_TRY(read_card(f, err));
     f->options = f->proof.ours ? command_of(&f->proof.manifest) : fp8q_clean("");
 

@@ -69,7 +69,7 @@ static int compare_noise(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* FP8 weights, the noisiest first.  NULL without memory, or if there are none.  */
+/* FP8 weights, the noisiest first.  NULL without memory.  */
 static const struct fp8q_facts_tensor **sorted_weights(const struct fp8q_facts *f)
 {
     const struct fp8q_facts_tensor **order = fp8q_array(f->n_quantized, sizeof(*order));
@@ -117,6 +117,7 @@ void fp8q_page_weights(const struct fp8q_facts *f, struct fp8q_text *t)
         return;
 
     const struct fp8q_facts_tensor **order = sorted_weights(f);
+    t->failed = t->failed || !order;
     fp8q_section_open(t, "weights", "Weights");
     write_sentence(f, t);
 

@@ -239,6 +239,7 @@ static void draw_kinds(const struct kinds *kinds, struct fp8q_text *t)
     fp8q_text_puts(t, "<p class=\"keys\">");
     for (size_t i = 0; i < kinds->count; i++) {
         char *name = strndup(kinds->first[i]->kind, kinds->first[i]->kind_len);
+        t->failed = t->failed || !name;
         fp8q_text_printf(t, "<span class=\"key k%zu\">", i);
         fp8q_put_html(t, name ? name : "");
         fp8q_text_puts(t, "</span> ");

@@ -154,24 +154,29 @@ static void describe_mix(const struct kinds_of_scales *kinds, const char *method
         snprintf(out + used, cap - used, "%s dialect", method);
 }
 
-static void describe_fp8(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *t,
-                         const char *method, char *out, size_t cap)
+static int describe_fp8(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor *t,
+                        const char *method, char *out, size_t cap, struct fp8q_error *err)
 {
     struct fp8q_weights w;
     struct kinds_of_scales kinds;
     char scaling[64];
-    struct fp8q_error err = {0};
+    struct fp8q_error why = {0};
 
     /* Some scales may be of one element in a checkpoint of blocks: only config groups mix them.  */
     count_scales(ckpt, &kinds);
     if (kinds.n_kinds > 1 && strcmp(method, "compressed-tensors") == 0) {
         describe_mix(&kinds, method, out, cap);
-        return;
+        return FP8Q_OK;
     }
-    if (fp8q_weights_open(ckpt, t->name, &w, &err) != FP8Q_OK) {
-        snprintf(out, cap, "FP8 weights, scales not understood (%.150s)", err.message);
-        return;
+
+    int status = fp8q_weights_open(ckpt, t->name, &w, &why);
+    if (status == FP8Q_E_IO || status == FP8Q_E_NOMEM) /* of the machine, not of the checkpoint */
+        return fp8q_fail_as(err, &why);
+    if (status != FP8Q_OK) {
+        snprintf(out, cap, "FP8 weights, scales not understood (%.150s)", why.message);
+        return FP8Q_OK;
     }
+
     snprintf(out, cap, "%s, %s scales, %s dialect",
              fp8q_scaling_text(&w.layout, t->dtype, scaling, sizeof(scaling)),
              fp8q_dtype_name(w.scale_from->dtype),
@@ -179,9 +184,10 @@ static void describe_fp8(const struct fp8q_ckpt *ckpt, const struct fp8q_tensor 
              : fp8q_ends_with(w.scale_from->name, "_inv") ? "fp8 (by its names)"
                                                           : "compressed-tensors (by its names)");
     fp8q_weights_reset(&w);
+    return FP8Q_OK;
 }
 
-static void describe(const struct fp8q_ckpt *ckpt, char *out, size_t cap)
+static int describe(const struct fp8q_ckpt *ckpt, char *out, size_t cap, struct fp8q_error *err)
 {
     const struct fp8q_json *q = fp8q_json_get(ckpt->config, "quantization_config");
     const char *method = fp8q_json_string(fp8q_json_get(q, "quant_method"), "");
@@ -193,43 +199,58 @@ static void describe(const struct fp8q_ckpt *ckpt, char *out, size_t cap)
     if (packed)
         snprintf(out, cap, "%s%s", packed, fp8 ? ", beside FP8" : "");
     else if (fp8)
-        describe_fp8(ckpt, fp8, method, out, cap);
+        return describe_fp8(ckpt, fp8, method, out, cap, err);
     else if (*method && fp8q_json_uint(fp8q_json_get(q, "bits"), &bits))
         snprintf(out, cap, "%.60s, %llu bits (by config.json)", method, (unsigned long long)bits);
     else if (*method)
         snprintf(out, cap, "%.60s (by config.json)", method);
     else
         snprintf(out, cap, "none");
+    return FP8Q_OK;
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-const char *fp8q_tensor_role(const struct fp8q_ckpt *ckpt, const struct fp8q_family *family,
-                             const struct fp8q_tensor *t)
+/* What the name alone says, or NULL.  */
+static const char *role_of_name(const struct fp8q_ckpt *ckpt, const struct fp8q_family *family,
+                                const struct fp8q_tensor *t)
 {
     enum fp8q_reason reason;
-    struct fp8q_linear_place linear;
     bool tower, gate_up;
     if (fp8q_scale_owner(ckpt, t->name))
         return "scale";
     if (fp8q_role(family, t->name, t->ndim, &reason, &tower))
         return fp8q_reason_name(reason);
+    return t->ndim == 3 && fp8q_family_stacked_experts(family, t->name, &gate_up) ? "expert" : NULL;
+}
 
-    /* The name alone gave no role: now the tables of the architecture.  */
-    if (t->ndim == 3 && fp8q_family_stacked_experts(family, t->name, &gate_up))
-        return "expert";
+int fp8q_tensor_role(const struct fp8q_ckpt *ckpt, const struct fp8q_family *family,
+                     const struct fp8q_tensor *t, const char **role_out, struct fp8q_error *err)
+{
+    struct fp8q_linear_place linear;
+    *role_out = role_of_name(ckpt, family, t);
+    if (*role_out)
+        return FP8Q_OK;
+
+    /* Now the tables of the architecture.  */
     char *module = strndup(t->name, fp8q_module_len(t->name));
-    bool found = module && fp8q_family_linear(family, module, &linear);
+    if (!module)
+        return fp8q_fail_nomem(err);
+    bool found = fp8q_family_linear(family, module, &linear);
     free(module);
-    return !found ? "unclassified" : linear.expert ? "expert" : "backbone";
+    *role_out = "unclassified";
+    if (found)
+        *role_out = linear.expert ? "expert" : "backbone";
+    return FP8Q_OK;
 }
 
 int fp8q_inspect(const struct fp8q_ckpt *ckpt, struct fp8q_inspection *in, struct fp8q_error *err)
 {
     *in = (struct fp8q_inspection){.family = fp8q_family_of(ckpt->config)};
     in->model_type = in->family.model_type;
-    describe(ckpt, in->quantization, sizeof(in->quantization));
-    int status = list_kinds(ckpt, in, err);
+    int status = describe(ckpt, in->quantization, sizeof(in->quantization), err);
+    if (status == FP8Q_OK)
+        status = list_kinds(ckpt, in, err);
     if (status != FP8Q_OK) {
         fp8q_inspection_reset(in);
         return status;

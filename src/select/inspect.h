@@ -34,8 +34,9 @@ int fp8q_inspect(const struct fp8q_ckpt *ckpt, struct fp8q_inspection *inspectio
                  struct fp8q_error *err);
 void fp8q_inspection_reset(struct fp8q_inspection *inspection);
 
-/* Role of a tensor for people: "backbone", "vision", "norm", ...; quantized or not.  */
-const char *fp8q_tensor_role(const struct fp8q_ckpt *ckpt, const struct fp8q_family *family,
-                             const struct fp8q_tensor *tensor);
+/* Role of a tensor for people: "backbone", "vision", "norm", ...; quantized or not.  Static text.  */
+int fp8q_tensor_role(const struct fp8q_ckpt *ckpt, const struct fp8q_family *family,
+                     const struct fp8q_tensor *tensor, const char **role_out,
+                     struct fp8q_error *err);
 
 #endif

@@ -373,15 +373,21 @@ static void show_roots(const struct roots *roots, struct fp8q_text *text)
 
 /* The roots of stacks that look like a decoder's: those that were taken for the language model, and
  * those that were left.  */
-static void list_roots(const struct context *c, struct roots *taken, struct roots *left)
+static int list_roots(const struct context *c, struct roots *taken, struct roots *left,
+                      struct fp8q_error *err)
 {
     for (size_t i = 0; i < c->ckpt->n_tensors; i++) {
         const struct fp8q_tensor *t = &c->ckpt->tensors[i];
         const struct fp8q_decision *d = &c->selection->decisions[i];
-        char *module = t->ndim == 2 ? strndup(t->name, fp8q_module_len(t->name)) : NULL;
-        size_t root = module ? fp8q_stack_root(module) : SIZE_MAX;
+        if (t->ndim != 2 || !fp8q_is_weight_name(t->name))
+            continue;
+
+        char *module = strndup(t->name, fp8q_module_len(t->name));
+        if (!module)
+            return fp8q_fail_nomem(err);
+        size_t root = fp8q_stack_root(module);
         free(module);
-        if (root == SIZE_MAX || !fp8q_is_weight_name(t->name))
+        if (root == SIZE_MAX)
             continue;
 
         /* What stands in a known decoder and was left has a reason of its own.  */
@@ -391,6 +397,7 @@ static void list_roots(const struct context *c, struct roots *taken, struct root
                  (d->reason == FP8Q_WHY_UNCLASSIFIED || !c->selection->family.known))
             count_root(left, t->name, root);
     }
+    return FP8Q_OK;
 }
 
 /* "@before: the roots @after"; nothing is said of none.  */
@@ -414,7 +421,7 @@ static int warn_of(const struct context *c, const struct roots *roots, const cha
 static int warn_about_roots(const struct context *c, struct fp8q_error *err)
 {
     struct roots taken = {.n_items = 0}, left = {.n_items = 0};
-    list_roots(c, &taken, &left);
+    FP8Q_TRY(list_roots(c, &taken, &left, err));
 
     FP8Q_TRY(warn_of(c, &left, "other-stacks",
                      "layers under roots that are not this architecture's language model are left "

@@ -9,10 +9,12 @@
  * Each run is a forked child in a directory that is made anew.  Whatever fails, the exit status and
  * the message say so, nothing wrong stands under a final name, an old output is as it was, nothing
  * is left over, the source is untouched, and with --json the answer is JSON; or else the run
- * succeeded and its output is the one of an undisturbed run.
+ * succeeded and its output is the one of an undisturbed run.  Commands that write a result file are
+ * killed at every call, too.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,6 +163,58 @@ static const struct scenario scenarios[] = {
      {"calibrate", "--merge", "../calib", "--merge", "../calib", "--json", "-o", "dst"},
      {{NULL}},
      0},
+    {"eval, over another",
+     "dst",
+     LEAVES_RESULT,
+     {"eval", MODEL, "../model-fp8", SAMPLES, "-o", "dst", "--overwrite"},
+     {{"eval", MODEL, "../model-fp8", SAMPLES, "--acts", "none", "-o", "dst"}},
+     0},
+    {"eval --dump-inputs",
+     "dst",
+     LEAVES_RESULT,
+     {"eval", MODEL, "../model-fp8", SAMPLES, "--kv-cache", "--dump-inputs", "dst"},
+     {{NULL}},
+     0},
+    {"calibrate, over another",
+     "dst",
+     LEAVES_RESULT,
+     {"calibrate", MODEL, SAMPLES, "--no-moments", "-o", "dst", "--overwrite"},
+     {{"calibrate", MODEL, SAMPLES, "-o", "dst"}},
+     0},
+    {"report",
+     "dst",
+     LEAVES_RESULT,
+     {"report", "../model-fp8", "-s", MODEL, "-e", "../eval.json", "--calibration", "../calib",
+      "-o", "dst", "--json"},
+     {{NULL}},
+     0},
+    {"report, over another",
+     "dst",
+     LEAVES_RESULT,
+     {"report", "../fp8", "--format", "md", "-o", "dst", "--overwrite"},
+     {{"report", "../model-fp8", "--format", "pr", "-o", "dst"}},
+     0},
+    {"check", "dst", LEAVES_NOTHING, {"check", "../fp8", "--json"}, {{NULL}}, 0},
+    {"families", "dst", LEAVES_NOTHING, {"families", "--json"}, {{NULL}}, 0},
+    {"inspect --tensor",
+     "dst",
+     LEAVES_NOTHING,
+     {"inspect", "../model-fp8", "--tensor", "model.layers.0.mlp.down_proj", "--json"},
+     {{NULL}},
+     0},
+    {"MXFP8", "dst", LEAVES_NOTHING, {"quantize", SOURCE, "dst", "--scheme", "MXFP8"}, {{NULL}}, 0},
+    {"FP8_STATIC",
+     "dst",
+     LEAVES_NOTHING,
+     {"quantize", MODEL, "dst", "--scheme", "FP8_STATIC", "--calibration", "../calib"},
+     {{NULL}},
+     0},
+    {"--kv-cache",
+     "dst",
+     LEAVES_NOTHING,
+     {"quantize", MODEL, "dst", "--kv-cache", "fp8", "--calibration", "../calib"},
+     {{NULL}},
+     0},
     {"drift",
      "dst",
      LEAVES_NOTHING,
@@ -217,6 +271,8 @@ static const struct way ways[] = {
     {CALL_RENAME, FAULT_ERRNO, EIO, false},
     {CALL_RENAMEAT2, FAULT_ERRNO, EIO, false},
     {CALL_RENAMEAT2, FAULT_ERRNO, EINVAL, true},
+    {CALL_LINKAT, FAULT_ERRNO, EIO, true},
+    {CALL_LINKAT, FAULT_ALWAYS, EOPNOTSUPP, true}, /* no hard links */
     {CALL_UNLINK, FAULT_ERRNO, EIO, false},
     {CALL_RMDIR, FAULT_ERRNO, EIO, false},
     {CALL_OPENDIR, FAULT_ERRNO, EIO, false},
@@ -237,7 +293,7 @@ enum { N_WAYS = sizeof(ways) / sizeof(*ways) };
 static bool trace;
 static long *counts; /* shared with the children */
 static char said[8192];
-static unsigned long n_runs, n_failed_cleanly, n_went_on, n_left, n_wrong;
+static unsigned long n_runs, n_failed_cleanly, n_went_on, n_left, n_killed, n_wrong;
 
 /* ---- one run --------------------------------------------------------------------------------- */
 
@@ -429,6 +485,45 @@ static void prepare(const struct scenario *s)
     tree_copy(".", "../template");
 }
 
+/* A result file is the one of before or the whole new one, whenever its run is killed; the same
+ * command then leaves what it would have left undisturbed.  */
+static const char *judge_kill(const struct scenario *s, uint32_t old, const struct expected *e)
+{
+    static const struct fault none = {.kind = FAULT_NONE};
+    uint32_t now = tree_digest(s->target);
+
+    if (sources_digest() != e->source)
+        return "the source was changed";
+    if (now != old && now != e->target)
+        return "the result is neither the old one nor the new one";
+    if (now == 0 && tree_digest(".") != e->before)
+        return "no result, and something is left";
+
+    /* Without --overwrite a result that is there is not replaced, which is right.  */
+    int code = run(s->words, &none);
+    if (code != 0 && !(code == 2 && now == e->target))
+        return "the same command cannot go on";
+    return tree_digest(".") == e->after ? NULL : "the same command left something else";
+}
+
+static void try_kills(const struct scenario *s, const struct expected *e, long total, long every)
+{
+    uint32_t old;
+    start_from("template");
+    old = tree_digest(s->target);
+    for (long at = every > 1 ? total % every : 0; at < total; at += every) {
+        struct fault fault = {.kind = FAULT_KILL, .at = at};
+        start_from("template");
+        n_killed++;
+        const char *wrong =
+            run(s->words, &fault) == 256 + SIGKILL ? judge_kill(s, old, e) : "it was not killed";
+        if (!wrong)
+            continue;
+        n_wrong++;
+        printf("%s: killed at call %ld of %ld: %s\n    %.600s\n", s->name, at, total, wrong, said);
+    }
+}
+
 static void try_scenario(const struct scenario *s, long every)
 {
     static const struct fault none = {.kind = FAULT_NONE};
@@ -452,6 +547,8 @@ static void try_scenario(const struct scenario *s, long every)
         for (long at = every > 1 ? (long)(i % (size_t)every) : 0; at < calls[ways[i].call];
              at += every)
             try_fault(s, &ways[i], &e, at);
+    if (s->leaves == LEAVES_RESULT || s->leaves == LEAVES_REPORT)
+        try_kills(s, &e, total - calls[CALL_MEMORY], every);
     printf("%-28s %5ld calls and allocations, %5lu runs\n", s->name, total, n_runs - runs);
     fflush(stdout);
 }
@@ -525,8 +622,9 @@ int main(int argc, char **argv)
             try_one(&scenarios[i], argv[2], strtol(argv[3], NULL, 10));
     }
     printf(
-        "%lu faults: %lu reported and undone, %lu survived (%lu left something over), %lu wrong\n",
-        n_runs, n_failed_cleanly, n_went_on, n_left, n_wrong);
+        "%lu faults: %lu reported and undone, %lu survived (%lu left something over); %lu kills; "
+        "%lu wrong\n",
+        n_runs, n_failed_cleanly, n_went_on, n_left, n_killed, n_wrong);
     if (chdir("/") != 0 || fp8q_remove_tree(made, &err) != FP8Q_OK)
         fprintf(stderr, "faults: %s\n", err.message);
     return n_wrong ? 1 : 0;
