@@ -9,6 +9,7 @@
 
 #include "commands/commands.h"
 #include "measure/eval.h"
+#include "select/quantized.h"
 #include "cli/evalinputs.h"
 #include "cli/format.h"
 #include "checkpoint/fingerprint.h"
@@ -51,6 +52,13 @@ static int open_output(struct cli *cli, const char *path, struct state *s, struc
     FP8Q_TRY(fp8q_ckpt_open(path, &o->ckpt, &cli->warnings, err));
     FP8Q_TRY(fp8q_model_open(o->ckpt, &o->model, err));
     FP8Q_TRY(fp8q_model_same(&s->source_model, &o->model, err));
+
+    /* Turned round, the figures are no worse and mean nothing.  */
+    const char *what;
+    if (fp8q_already_quantized(s->source, &what) && !fp8q_already_quantized(o->ckpt, &what))
+        FP8Q_TRY(fp8q_warn(&cli->warnings, err, "eval-order",
+                           "the first checkpoint is quantized and %s is not: the order is SRC DST",
+                           path));
 
     /* Networks that compute different things can be compared, but not without saying so.  */
     fp8q_model_differences(&s->source_model, &o->model, &o->differences);
@@ -161,13 +169,29 @@ static int write_evidence(struct cli *cli, const struct args *args, const struct
 
 /* ---- for people ---------------------------------------------------------------------------- */
 
-static void print_row(struct cli *cli, const char *name, const struct fp8q_eval_figures *f)
+/* Tables fit 80 columns.  */
+enum { NAME = 12, PATH = 24 };
+
+/* The standard error between samples; where there is none, between tokens; "-" of one token.  */
+static const char *error_text(char buf[16], const struct fp8q_eval_figures *f)
 {
-    /* The standard error between samples; where there is none, between tokens.  */
     double se = isnan(f->kld_se) ? f->kld_se_by_token : f->kld_se;
-    struct cli_spread spread;
-    cli_print(cli, "%-18s %.6f%-12s   %.6f   %.6f   %.6f   %7.3f   %6llu   %+.5f\n", name, f->kld,
-              cli_spread(&spread, 6, se), f->kld_median, f->kld_p99, f->kld_max, 100 * f->top1,
+    snprintf(buf, 16, isfinite(se) ? "%.6f" : "-", se);
+    return buf;
+}
+
+static void print_row_heads(struct cli *cli, int width, const char *head)
+{
+    cli_print(cli, "%-*s %8s %8s %8s %8s %8s %7s %5s %7s\n", width, head, "KLD mean", "+- SE",
+              "median", "p99", "max", "top-1 %", "flips", "dlnPPL");
+}
+
+static void print_row(struct cli *cli, int width, const char *name,
+                      const struct fp8q_eval_figures *f)
+{
+    char se[16];
+    cli_print(cli, "%-*s %8.6f %8s %8.6f %8.6f %8.6f %7.3f %5llu %+7.4f\n", width, name, f->kld,
+              error_text(se, f), f->kld_median, f->kld_p99, f->kld_max, 100 * f->top1,
               (unsigned long long)f->flips, f->dlnppl);
 }
 
@@ -193,37 +217,34 @@ static void print_worst(struct cli *cli, const struct fp8q_eval *e)
     if (order)
         qsort(order, n, sizeof(*order), by_kld);
 
+    struct fp8q_text t = {0};
     size_t show = cli->verbose ? n : fp8q_min_size(n, 3);
-    /* Of one sample the total has said all.  */
-    if (n > 1)
-        cli_print(cli, "worst samples:");
-    for (size_t i = 0; n > 1 && i < show; i++)
-        cli_print(cli, "%s %zu (KLD %.6f, top-1 %.2f %%)", i ? "," : "",
-                  (size_t)(order[i] - e->samples), order[i]->kld, 100 * order[i]->top1);
-    if (n > 1)
-        cli_print(cli, "\n");
+    for (size_t i = 0; i < show; i++)
+        fp8q_text_printf(&t, "%s %zu (KLD %.6f, top-1 %.2f %%)", i ? "," : "",
+                         (size_t)(order[i] - e->samples), order[i]->kld, 100 * order[i]->top1);
 
+    /* Of one sample the total has said all.  */
+    if (n > 1 && t.data)
+        cli_print_wrapped(cli, 4, "worst samples:%s", t.data);
+    fp8q_text_reset(&t);
     free(order);
 }
 
 /* Figures of some of the tokens, each with the number of tokens and samples that it is a mean of.  */
 static void print_parts(struct cli *cli, const char *head, const struct fp8q_eval_parts *parts)
 {
+    char se[16];
+
     if (parts->n > 0)
-        cli_print(
-            cli,
-            "%-20s   tokens  samples   KLD mean     SE         p99        max        top-1 %%\n",
-            head);
+        cli_print(cli, "%-16s %8s %7s %8s %8s %8s %8s %7s\n", head, "tokens", "samples", "KLD mean",
+                  "+- SE", "p99", "max", "top-1 %");
     for (size_t i = 0; i < parts->n; i++) {
         const struct fp8q_eval_part *p = &parts->items[i];
         const struct fp8q_eval_figures *f = &p->figures;
-        /* As in print_row().  */
-        double se = isnan(f->kld_se) ? f->kld_se_by_token : f->kld_se;
-        struct cli_spread spread;
-        cli_print(cli, "  %-18s %8llu %8llu   %.6f%-12s   %.6f   %.6f   %7.3f\n",
+        cli_print(cli, "  %-14s %8llu %7llu %8.6f %8s %8.6f %8.6f %7.3f\n",
                   p->name[0] ? p->name : "(none)", (unsigned long long)f->tokens,
-                  (unsigned long long)f->samples, f->kld, cli_spread(&spread, 6, se), f->kld_p99,
-                  f->kld_max, 100 * f->top1);
+                  (unsigned long long)f->samples, f->kld, error_text(se, f), f->kld_p99, f->kld_max,
+                  100 * f->top1);
     }
 }
 
@@ -292,28 +313,19 @@ static void print_statics(struct cli *cli, const struct fp8q_eval *e)
     free(order);
 }
 
-static void print_row_heads(struct cli *cli, const char *head)
-{
-    cli_print(cli,
-              "%-18s KLD mean     SE         median     p99        max        top-1 %%     flips   "
-              "dlnPPL\n",
-              head);
-}
-
 static void print_rows(struct cli *cli, const struct fp8q_eval *e)
 {
-    static const char *const names[] = {"output", "  activations only", "  weights only",
-                                        "requantized UE8M0"};
+    static const char *const names[] = {"output", "acts only", "weights only", "UE8M0 scales"};
     const struct fp8q_eval_figures *f = &e->rows[FP8Q_EVAL_OUTPUT];
     if (f->tokens == 0) {
         cli_print(cli, "the inputs predict no token: no KLD, only the errors of states\n");
         return;
     }
 
-    print_row_heads(cli, "");
+    print_row_heads(cli, NAME, "");
     for (int i = 0; i < FP8Q_EVAL_N_ROWS; i++) /* decompose and requant were asked for or not */
         if (e->rows[i].tokens > 0)
-            print_row(cli, names[i], &e->rows[i]);
+            print_row(cli, NAME, names[i], &e->rows[i]);
 
     if (f->nll_tokens > 0) {
         struct cli_spread spread;
@@ -321,10 +333,11 @@ static void print_rows(struct cli *cli, const struct fp8q_eval *e)
                   f->ppl_output, f->dlnppl, cli_spread(&spread, 5, f->dlnppl_se));
     }
     if (e->rows[FP8Q_EVAL_ACTIVATIONS].tokens > 0 && f->kld > 0)
-        cli_print(cli,
-                  "dynamic activation quantization alone costs %.0f %% of the KLD: a floor for any "
-                  "offline tool\n",
-                  100 * e->rows[FP8Q_EVAL_ACTIVATIONS].kld / f->kld);
+        cli_print_wrapped(
+            cli, 4,
+            "dynamic activation quantization alone costs %.0f %% of the KLD: a floor for any "
+            "offline tool",
+            100 * e->rows[FP8Q_EVAL_ACTIVATIONS].kld / f->kld);
 }
 
 static void print_output(struct cli *cli, const struct args *args, const struct state *s,
@@ -336,12 +349,12 @@ static void print_output(struct cli *cli, const struct args *args, const struct 
 
     if (s->n_outputs > 1)
         cli_print(cli, "%s%s: ", i ? "\n" : "", s->outputs[i].ckpt->path);
-    cli_print(cli,
-              "%llu token%s of %zu sample%s scored, %llu quantized linear%s, activations: %s%s%s\n",
-              (unsigned long long)f->tokens, fp8q_plural(f->tokens), e->n_samples,
-              fp8q_plural(e->n_samples), (unsigned long long)e->n_quantized,
-              fp8q_plural(e->n_quantized), acts_names[args->acts], served ? ", " : "",
-              served ? fp8q_served_name(&s->outputs[i].model) : "");
+    cli_print_wrapped(
+        cli, 4, "%llu token%s of %zu sample%s scored, %llu quantized linear%s, activations: %s%s%s",
+        (unsigned long long)f->tokens, fp8q_plural(f->tokens), e->n_samples,
+        fp8q_plural(e->n_samples), (unsigned long long)e->n_quantized, fp8q_plural(e->n_quantized),
+        acts_names[args->acts], served ? ", " : "",
+        served ? fp8q_served_name(&s->outputs[i].model) : "");
     print_rows(cli, e);
     print_statics(cli, e);
     print_parts(cli, "by modality", &e->modalities);
@@ -357,12 +370,13 @@ static void print_side_by_side(struct cli *cli, const struct state *s)
         return;
 
     cli_print(cli, "\n");
-    print_row_heads(cli, "side by side");
+    print_row_heads(cli, PATH, "side by side");
     for (unsigned i = 0; i < s->n_outputs; i++) {
         /* The end of a long path tells outputs apart.  */
         const char *path = s->outputs[i].ckpt->path;
         size_t len = strlen(path);
-        print_row(cli, len > 18 ? path + len - 18 : path, &s->evals[i].rows[FP8Q_EVAL_OUTPUT]);
+        print_row(cli, PATH, len > PATH ? path + len - PATH : path,
+                  &s->evals[i].rows[FP8Q_EVAL_OUTPUT]);
     }
 }
 

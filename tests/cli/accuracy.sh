@@ -27,3 +27,7 @@ run fp8q sweep $model --inputs data/eval/text.inputs.safetensors --by kind --bud
 run fp8q sweep $model --inputs data/eval/text.inputs.safetensors --by kind --samples 1
 cat keep.txt
 run fp8q quantize $model split -q --ignore-file keep.txt
+
+# The order turned round.
+fp8q quantize -q data/checkpoints/llama-untied turned
+run fp8q eval turned data/checkpoints/llama-untied --inputs data/eval/text.inputs.safetensors --samples 1
