@@ -3,6 +3,7 @@
  * cmd_sweep.c - `fp8q sweep SRC`: what each module costs, and which split keeps a budget.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,10 +13,12 @@
 #include "cli/evalinputs.h"
 #include "gate/evidence.h"
 #include "measure/sweep.h"
+#include "select/scheme.h"
 
 struct args {
     struct cli_inputs inputs;
     unsigned by, acts, scale_fmt, unaligned; /* indices of their words */
+    unsigned schemes;                        /* bits */
     const char *ignore_file;
     double budget_kld;
     uint64_t budget_bytes;
@@ -33,6 +36,8 @@ struct state {
 static const char *const by_words[] = {"site", "layer", "kind", NULL};
 static const char *const fmt_words[] = {"f32", "ue8m0", NULL};
 static const char *const unaligned_words[] = {"keep", "quantize", NULL};
+/* In the order of enum fp8q_scheme, without those that need data or a second reading.  */
+static const char *const scheme_words[] = {"FP8_BLOCK", "FP8_DYNAMIC", "MXFP8", NULL};
 static const char *const acts_words[] = {"none", "served", NULL};
 
 /* What is read must not be written.  */
@@ -52,52 +57,105 @@ static int check_outputs(struct cli *cli, const char *path, const struct args *a
     return status;
 }
 
+/* One step: the unit, what it goes on to (only where there is more than one scheme), what it cost and
+ * saved before, and the sums behind it.  */
+static void print_step(struct cli *cli, const struct fp8q_sweep *s, size_t n, bool mixed)
+{
+    char saved[32] = "", size[32], cost[32] = "", kept[32];
+    const struct fp8q_sweep_step *step = n ? &s->steps[n - 1] : NULL;
+    struct fp8q_sweep_sum sum = fp8q_sweep_split(s, n);
+
+    if (step) {
+        const struct fp8q_sweep_choice *from = fp8q_sweep_choice_of(s, step->unit, n - 1);
+        snprintf(cost, sizeof(cost), "%.3e", from->kld);
+        fp8q_show_bytes(saved, from->bytes_saved);
+    }
+    cli_print(cli, "%5zu  %-20s", sum.n_kept, step ? s->units[step->unit].name : "(all quantized)");
+    if (mixed) {
+        const struct fp8q_sweep_choice *to = step ? fp8q_sweep_choice_of(s, step->unit, n) : NULL;
+        snprintf(kept, sizeof(kept), "%s", to ? fp8q_scheme_names[to->scheme] : step ? "left" : "");
+        cli_print(cli, " %-11s", kept);
+    }
+    cli_print(cli, " %12s %10s   %12s %12.6f\n", cost, saved, fp8q_show_bytes(size, sum.bytes),
+              sum.kld);
+}
+
+static bool is_mixed(const struct fp8q_sweep *s)
+{
+    for (size_t i = 0; i < s->n_units; i++)
+        if (s->units[i].n_choices > 1)
+            return true;
+    return false;
+}
+
 static void print_units(struct cli *cli, const struct fp8q_sweep *s)
 {
     /* Twelve lines are read; more only if they are asked for.  */
-    size_t show = cli->verbose || s->n_units <= 12 ? s->n_units : 12;
-    char saved[32], size[32];
+    size_t show = cli->verbose || s->n_steps <= 12 ? s->n_steps : 12;
+    bool mixed = is_mixed(s);
+    char size[32];
 
     cli_print(
         cli,
         "%zu unit%s, %llu scored token%s; keeping them in this order (cost for a byte saved):\n",
         s->n_units, fp8q_plural(s->n_units), (unsigned long long)s->tokens, fp8q_plural(s->tokens));
-    cli_print(cli, "%5s  %-20s %12s %10s   %12s %12s\n", "kept", "unit", "its KLD", "saves",
-              "then bytes", "KLD");
+    cli_print(cli, "%5s  %-20s", "kept", "unit");
+    if (mixed)
+        cli_print(cli, " %-11s", "becomes");
+    cli_print(cli, " %12s %10s   %12s %12s\n", "its KLD", "saves", "then bytes", "KLD");
 
     /* Row 0 is the split that leaves nothing unquantized.  */
-    for (size_t n = 0; n <= show; n++) {
-        uint64_t bytes;
-        double kld;
-        const struct fp8q_sweep_unit *u = n ? &s->units[s->order[n - 1]] : NULL;
-        fp8q_sweep_split(s, n, &bytes, &kld);
-
-        if (u)
-            cli_print(cli, "%5zu  %-20s %12.3e %10s   %12s %12.6f\n", n, u->name, u->kld,
-                      fp8q_show_bytes(saved, u->bytes_saved), fp8q_show_bytes(size, bytes), kld);
-        else
-            cli_print(cli, "%5zu  %-20s %12s %10s   %12s %12.6f\n", n, "(all quantized)", "", "",
-                      fp8q_show_bytes(size, bytes), kld);
-    }
-
-    if (show < s->n_units)
+    for (size_t n = 0; n <= show; n++)
+        print_step(cli, s, n, mixed);
+    if (show < s->n_steps)
         cli_print(cli, "  ... %zu more (-v shows them); none quantized: %s, KLD 0\n",
-                  s->n_units - show, fp8q_show_bytes(size, s->source_bytes));
+                  s->n_steps - show, fp8q_show_bytes(size, s->source_bytes));
 }
 
-static void print_result(struct cli *cli, const struct args *args, const struct fp8q_sweep *s)
+/* A word of a command line, as a shell reads it.  */
+static int print_word(void *ctx, const char *word, struct fp8q_error *err)
 {
+    bool plain = !strpbrk(word, " \t\n'\"\\$`|&;()<>*?[]{}~#!");
+    (void)err;
+
+    cli_print(ctx, plain ? " %s" : " '", word);
+    for (const char *c = word; *c && !plain; c++)
+        cli_print(ctx, *c == '\'' ? "'\\''" : "%c", *c);
+    if (!plain)
+        cli_print(ctx, "'");
+    return FP8Q_OK;
+}
+
+/* What gives the chosen split.  */
+static int print_command(struct cli *cli, const struct args *args, const struct state *s)
+{
+    cli_print(cli, "fp8q quantize");
+    FP8Q_TRY(print_word(cli, s->ckpt->path, &cli->error));
+    if (args->unaligned == 1)
+        cli_print(cli, " --unaligned quantize");
+    if (args->scale_fmt == 1)
+        cli_print(cli, " --scale-fmt ue8m0");
+    FP8Q_TRY(fp8q_sweep_words(&s->sweep, &s->model, print_word, cli, &cli->error));
+    cli_print(cli, "\n");
+    return FP8Q_OK;
+}
+
+static int print_result(struct cli *cli, const struct args *args, const struct state *state)
+{
+    const struct fp8q_sweep *s = &state->sweep;
     char size[32];
     struct cli_spread spread;
     print_units(cli, s);
     cli_print(cli, "all quantized: predicted %.6f (sum), measured %.6f%s (%+.1f %%)\n", s->sum_kld,
               s->all_kld, cli_spread(&spread, 6, s->all_se), 100 * (s->sum_kld / s->all_kld - 1));
 
-    /* Without a budget nothing was chosen.  */
-    if (args->budget_kld >= 0 || args->budget_bytes > 0)
+    /* Without a budget nothing was chosen, but that all be quantized.  */
+    bool has_budget = args->budget_kld >= 0 || args->budget_bytes > 0;
+    if (has_budget)
         cli_print(cli, "chosen: keep %zu unit%s, %s, predicted %.6f, measured %.6f: budget %s\n",
                   s->n_kept, fp8q_plural(s->n_kept), fp8q_show_bytes(size, s->chosen_bytes),
                   s->chosen_predicted, s->chosen_kld, s->met ? "kept" : "NOT kept");
+    return has_budget || is_mixed(s) ? print_command(cli, args, state) : FP8Q_OK;
 }
 
 static int write_ignore(struct cli *cli, const struct args *args, const struct state *s)
@@ -123,11 +181,32 @@ static void subject_json(struct cli *cli, const struct state *s)
     fp8q_evidence_write_subject(&cli->json, &subject);
 }
 
+static unsigned scheme_bits(const struct args *args)
+{
+    static const enum fp8q_scheme schemes[] = {FP8Q_SCHEME_BLOCK, FP8Q_SCHEME_CHANNEL,
+                                               FP8Q_SCHEME_GROUP};
+    unsigned bits = 0;
+    for (unsigned i = 0; i < sizeof(schemes) / sizeof(*schemes); i++)
+        if (args->schemes >> i & 1)
+            bits |= 1U << schemes[i];
+    return bits;
+}
+
+/* Powers of two are a matter of blocks alone.  */
+static int check_schemes(struct cli *cli, const struct args *args)
+{
+    if (args->scale_fmt == 0 || args->schemes <= 1)
+        return FP8Q_OK;
+    return fp8q_fail(&cli->error, FP8Q_E_ARG, "scheme-scale-fmt",
+                     "--scale-fmt ue8m0 is defined for blocks only");
+}
+
 static int run(struct cli *cli, const char *path, const struct args *args, struct state *s)
 {
     struct fp8q_error *err = &cli->error;
     struct fp8q_sweep_options options = {.by = (enum fp8q_sweep_by)args->by,
                                          .fmt = (enum fp8q_scale_fmt)args->scale_fmt,
+                                         .schemes = scheme_bits(args),
                                          .unaligned = args->unaligned == 1,
                                          .acts =
                                              args->acts == 1 ? FP8Q_ACTS_SERVED : FP8Q_ACTS_NONE,
@@ -137,6 +216,7 @@ static int run(struct cli *cli, const char *path, const struct args *args, struc
                                          .kernel = cli->kernel,
                                          .watch = &cli->watch};
 
+    FP8Q_TRY(check_schemes(cli, args));
     FP8Q_TRY(check_outputs(cli, path, args)); /* before hours of work */
     FP8Q_TRY(fp8q_ckpt_open(path, &s->ckpt, &cli->warnings, err));
     FP8Q_TRY(fp8q_model_open(s->ckpt, &s->model, err));
@@ -145,9 +225,9 @@ static int run(struct cli *cli, const char *path, const struct args *args, struc
     FP8Q_TRY(fp8q_sweep_run(&s->model, &s->inputs, &options, &s->sweep, err));
 
     cli_progress_clear();
-    print_result(cli, args, &s->sweep);
+    FP8Q_TRY(print_result(cli, args, s));
     subject_json(cli, s);
-    fp8q_sweep_json(&s->sweep, &s->model, &cli->json);
+    FP8Q_TRY(fp8q_sweep_json(&s->sweep, &s->model, &cli->json, err));
 
     if (args->ignore_file)
         FP8Q_TRY(write_ignore(cli, args, s));
@@ -167,16 +247,17 @@ int cmd_sweep(struct cli *cli)
         "and\n"
         "lists the splits from all quantized to none.  With a budget it chooses one and measures "
         "it.\n"
+        "Of several schemes each module takes the one that costs least for its bytes.\n"
         "\n"
         "Example: fp8q sweep Qwen3-4B --text prompts.txt --budget-kld 0.01 -o leave.txt";
     static const struct cli_group groups[] = {
         CLI_INPUT_GROUP,
-        {"What is tried", "by unaligned", "acts scale-fmt"},
+        {"What is tried", "by scheme unaligned", "acts scale-fmt"},
         {"The split", "budget-kld budget-bytes output overwrite", ""},
         {.head = NULL}};
     struct args args = {.acts = 1, .budget_kld = FP8Q_SWEEP_NO_BUDGET};
     struct cli_word by = {by_words, &args.by}, acts = {acts_words, &args.acts},
-                    fmt = {fmt_words, &args.scale_fmt},
+                    fmt = {fmt_words, &args.scale_fmt}, scheme = {scheme_words, &args.schemes},
                     unaligned = {unaligned_words, &args.unaligned};
 
     const struct cli_option options[] = {
@@ -184,6 +265,8 @@ int cmd_sweep(struct cli *cli)
         {"by", 0, CLI_WORD, &by, "UNIT",
          "site (default: q/k/v, o, gate/up, down of each layer),\nlayer, or kind (one kind in all "
          "layers)"},
+        {"scheme", 0, CLI_WORDS, &scheme, "NAME",
+         "to try (may be repeated): FP8_BLOCK (default), FP8_DYNAMIC, MXFP8"},
         {"acts", 0, CLI_WORD, &acts, "KIND", "activations: served (default) or none"},
         {"scale-fmt", 0, CLI_WORD, &fmt, "FMT", "f32 (default) or ue8m0"},
         {"unaligned", 0, CLI_WORD, &unaligned, "HOW",

@@ -102,6 +102,8 @@ static int add_output(struct run *r, struct output *o, struct fp8q_error *err)
                                     .acts = options->acts,
                                     .round = options->round,
                                     .round_fmt = options->round_fmt,
+                                    .stand_in = options->stand_in,
+                                    .acts_like = options->acts_like,
                                     .clipping = o->clipping,
                                     .cache_scales = (const float(*)[2])o->cache_scales});
     if (options->decompose) {

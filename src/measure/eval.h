@@ -19,7 +19,9 @@ struct fp8q_eval_options {
     /* Weights of the output that are rounded after reading, as fp8q_branch has it; NULL: none.  */
     const bool *round;
     enum fp8q_scale_fmt round_fmt;
-    bool decompose; /* also: activations alone, weights alone */
+    const struct fp8q_stand_in *stand_in; /* NULL, or what has weights of the output */
+    const struct fp8q_model *acts_like;   /* as fp8q_branch has it */
+    bool decompose;                       /* also: activations alone, weights alone */
     bool fp8_cache; /* keys and values of the output pass through an FP8 cache, with its scales */
     bool requant_ue8m0; /* also: block scales of the output made powers of two, as some engines do
                            at load time */

@@ -86,8 +86,25 @@ struct fp8q_sweep_job {
     struct fp8q_sweep *sweep;
 };
 
-/* Sets the flag of each linear of @unit; @flags is [layer][linear].  */
-void fp8q_sweep_flags(const struct fp8q_sweep_unit *unit, bool *flags);
+/* The source with weights of some units rounded (schemes.c): what a branch takes in place of its
+ * own.  It must not move while it is open.  */
+struct fp8q_as {
+    const struct fp8q_model *model;
+    const struct fp8q_kernel *kernel;
+    struct fp8q_stand_in stand_in;
+    struct fp8q_model like; /* @model, with the inputs that the schemes give */
+    uint8_t *scheme_of;     /* by tensor of the checkpoint; owned, as all that follows */
+    bool *round;            /* by slot: in blocks */
+    uint8_t *served;        /* by slot, of @like */
+};
+/* To be closed in every case.  */
+int fp8q_as_open(const struct fp8q_model *model, const char *kernel, struct fp8q_as *as,
+                 struct fp8q_error *err);
+void fp8q_as_close(struct fp8q_as *as);
+/* Everything as it is again.  */
+void fp8q_as_clear(struct fp8q_as *as);
+void fp8q_as_add(struct fp8q_as *as, const struct fp8q_sweep_unit *unit,
+                 const struct fp8q_sweep_choice *choice);
 
 /* With the costs of all units known: sorts them, measures "all", and chooses and measures the split
  * that keeps the budget.  */

@@ -41,9 +41,9 @@ static const struct {
 };
 #define N_KINDS ((int)(sizeof(kinds) / sizeof(*kinds)))
 
-/* Whole or not at all: every size a multiple of 128, every weight wide.  */
+/* Whole or not at all: every weight wide, and of sizes that the scheme can scale.  */
 static bool can_quantize(const struct fp8q_model *m, uint32_t layer, uint16_t linears,
-                         bool unaligned)
+                         enum fp8q_scheme scheme, bool unaligned)
 {
     unsigned n = 0;
     for (int i = 0; i < FP8Q_N_LINEARS; i++) {
@@ -53,14 +53,29 @@ static bool can_quantize(const struct fp8q_model *m, uint32_t layer, uint16_t li
 
         n++;
         fp8q_linear_shape(m, (enum fp8q_linear)i, shape);
+        bool blocks_fit = unaligned || (shape[0] % FP8Q_BLOCK == 0 && shape[1] % FP8Q_BLOCK == 0);
         if (m->scaling[layer * FP8Q_N_LINEARS + (uint32_t)i] != FP8Q_SCALING_NONE ||
-            (!unaligned && (shape[0] % FP8Q_BLOCK || shape[1] % FP8Q_BLOCK)))
+            (scheme == FP8Q_SCHEME_BLOCK && !blocks_fit) ||
+            (scheme == FP8Q_SCHEME_GROUP && shape[1] % FP8Q_GROUP))
             return false;
     }
     return n > 0;
 }
 
-static uint64_t bytes_saved(const struct fp8q_model *m, uint32_t layer, uint16_t linears)
+static uint64_t scale_bytes(enum fp8q_scheme scheme, const uint64_t shape[2])
+{
+    switch (scheme) {
+    case FP8Q_SCHEME_CHANNEL:
+        return shape[0] * 4;
+    case FP8Q_SCHEME_GROUP:
+        return shape[0] * fp8q_ceil_div(shape[1], FP8Q_GROUP);
+    default:
+        return fp8q_ceil_div(shape[0], FP8Q_BLOCK) * fp8q_ceil_div(shape[1], FP8Q_BLOCK) * 4;
+    }
+}
+
+static uint64_t bytes_saved(const struct fp8q_model *m, uint32_t layer,
+                            const struct fp8q_sweep_choice *c)
 {
     uint64_t saved = 0;
 
@@ -68,13 +83,13 @@ static uint64_t bytes_saved(const struct fp8q_model *m, uint32_t layer, uint16_t
         struct fp8q_name name;
         uint64_t shape[2], scales;
         /* A fused weight is one tensor, counted with its first part.  */
-        if (!(linears >> i & 1) || fp8q_linear_is_rest(m, (enum fp8q_linear)i) ||
+        if (!(c->linears >> i & 1) || fp8q_linear_is_rest(m, (enum fp8q_linear)i) ||
             !fp8q_linear_exists(m, layer, (enum fp8q_linear)i))
             continue;
 
         fp8q_linear_shape(m, (enum fp8q_linear)i, shape);
         shape[0] = fp8q_linear_disk_rows(m, (enum fp8q_linear)i);
-        scales = fp8q_ceil_div(shape[0], FP8Q_BLOCK) * fp8q_ceil_div(shape[1], FP8Q_BLOCK) * 4;
+        scales = scale_bytes(c->scheme, shape);
         const struct fp8q_tensor *t = fp8q_ckpt_find(
             m->ckpt, fp8q_linear_name(m, layer, (enum fp8q_linear)i, ".weight", &name));
 
@@ -93,21 +108,34 @@ static uint16_t existing(const struct fp8q_model *m, uint32_t layer, uint16_t li
     return linears;
 }
 
-/* Adds the parts of layers @first to @last x @linears that can be quantized as one unit, if there
- * are any.  */
+/* Adds what of layers @first to @last x @linears can be quantized as one unit, if there is anything,
+ * with all schemes that can.  */
 static void add_unit(struct fp8q_sweep *s, const struct fp8q_model *m, const char *name,
-                     uint32_t first, uint32_t last, uint16_t linears, bool unaligned)
+                     uint32_t first, uint32_t last, uint16_t linears,
+                     const struct fp8q_sweep_options *o)
 {
+    static const enum fp8q_scheme all[FP8Q_SWEEP_CHOICES] = {FP8Q_SCHEME_BLOCK, FP8Q_SCHEME_CHANNEL,
+                                                             FP8Q_SCHEME_GROUP};
+    unsigned schemes = o->schemes ? o->schemes : 1U << FP8Q_SCHEME_BLOCK;
     struct fp8q_sweep_unit u = {.first_layer = first, .last_layer = last};
 
-    for (int k = 0; k < N_KINDS; k++)
-        if ((linears & kinds[k].linears) && can_quantize(m, first, kinds[k].linears, unaligned))
-            u.linears |= existing(m, first, kinds[k].linears);
-    for (uint32_t layer = first; layer <= last; layer++)
-        u.bytes_saved += bytes_saved(m, layer, u.linears);
+    for (int i = 0; i < FP8Q_SWEEP_CHOICES; i++) {
+        struct fp8q_sweep_choice c = {.scheme = all[i]};
+        if (!(schemes >> all[i] & 1))
+            continue;
+        for (int k = 0; k < N_KINDS; k++)
+            if ((linears & kinds[k].linears) &&
+                can_quantize(m, first, kinds[k].linears, all[i], o->unaligned))
+                c.linears |= existing(m, first, kinds[k].linears);
+
+        for (uint32_t layer = first; layer <= last; layer++)
+            c.bytes_saved += bytes_saved(m, layer, &c);
+        if (c.linears)
+            u.choices[u.n_choices++] = c;
+    }
 
     snprintf(u.name, sizeof(u.name), "%s", name);
-    if (u.linears)
+    if (u.n_choices)
         s->units[s->n_units++] = u;
 }
 
@@ -119,18 +147,18 @@ static void add_units(struct fp8q_sweep *s, const struct fp8q_model *m,
 
     for (uint32_t layer = 0; layer < m->n_layers && o->by == FP8Q_SWEEP_LAYER; layer++) {
         snprintf(name, sizeof(name), "layers.%u", layer);
-        add_unit(s, m, name, layer, layer, all, o->unaligned);
+        add_unit(s, m, name, layer, layer, all, o);
     }
 
     for (int k = 0; k < N_KINDS && o->by == FP8Q_SWEEP_KIND; k++) {
         snprintf(name, sizeof(name), "all %s", kinds[k].name);
-        add_unit(s, m, name, 0, m->n_layers - 1, kinds[k].linears, o->unaligned);
+        add_unit(s, m, name, 0, m->n_layers - 1, kinds[k].linears, o);
     }
 
     for (uint32_t layer = 0; layer < m->n_layers && o->by == FP8Q_SWEEP_SITE; layer++)
         for (int k = 0; k < N_KINDS; k++) {
             snprintf(name, sizeof(name), "layers.%u %s", layer, kinds[k].name);
-            add_unit(s, m, name, layer, layer, kinds[k].linears, o->unaligned);
+            add_unit(s, m, name, layer, layer, kinds[k].linears, o);
         }
 }
 
@@ -143,8 +171,8 @@ static int list_units(struct fp8q_sweep *s, const struct fp8q_model *m,
         return fp8q_fail_nomem(err);
     add_units(s, m, o);
 
-    s->order = fp8q_array(s->n_units, sizeof(*s->order));
-    if (!s->order)
+    s->steps = fp8q_array(s->n_units, FP8Q_SWEEP_CHOICES * sizeof(*s->steps));
+    if (!s->steps)
         return fp8q_fail_nomem(err);
     if (s->n_units == 0)
         return fp8q_fail(
@@ -154,25 +182,21 @@ static int list_units(struct fp8q_sweep *s, const struct fp8q_model *m,
     return FP8Q_OK;
 }
 
-void fp8q_sweep_flags(const struct fp8q_sweep_unit *u, bool *flags)
-{
-    for (uint32_t layer = u->first_layer; layer <= u->last_layer; layer++)
-        for (int i = 0; i < FP8Q_N_LINEARS; i++)
-            if (u->linears >> i & 1)
-                flags[layer * FP8Q_N_LINEARS + (uint32_t)i] = true;
-}
-
 /* ---- buffers --------------------------------------------------------------------------------- */
 
 struct run {
     struct fp8q_sweep_job job;
     struct fp8q_forward fw;
-    size_t max_tokens, n_flags;
+    struct fp8q_as as; /* the one that runs */
+    struct trial {
+        size_t unit;
+        unsigned choice;
+    } * trials; /* each choice of each unit */
+    size_t max_tokens, n_trials;
     float *states; /* [layer 0 .. n_layers][max_tokens][hidden]: before each, and after the last */
     float *h[1 + BATCH]; /* [0]: the source */
-    bool *flags[BATCH];
     struct fp8q_token_score *scores[1 + BATCH];
-    double *kld, *tokens;           /* [unit][sample], [sample] */
+    double *kld, *tokens;           /* [trial][sample], [sample] */
     int64_t *targets;               /* none: only the KL divergence is asked for */
     uint64_t work_done, work_total; /* layers x tokens */
 };
@@ -184,7 +208,7 @@ static int allocate(struct run *r, struct fp8q_error *err)
     uint64_t floats = (uint64_t)r->max_tokens * m->hidden;
 
     r->states = fp8q_array(floats * (m->n_layers + 1), sizeof(float));
-    r->kld = fp8q_array((uint64_t)r->job.sweep->n_units * n_samples, sizeof(double));
+    r->kld = fp8q_array((uint64_t)r->n_trials * n_samples, sizeof(double));
     r->tokens = fp8q_array(n_samples, sizeof(double));
     r->targets = fp8q_array(r->max_tokens, sizeof(*r->targets));
     bool ok = r->states && r->kld && r->tokens && r->targets;
@@ -194,14 +218,22 @@ static int allocate(struct run *r, struct fp8q_error *err)
         r->scores[i] = fp8q_array(r->max_tokens, sizeof(**r->scores));
         ok = ok && r->h[i] && r->scores[i];
     }
-    for (int i = 0; i < BATCH; i++) {
-        r->flags[i] = fp8q_array(r->n_flags, sizeof(bool));
-        ok = ok && r->flags[i];
-    }
-
     for (size_t i = 0; ok && i < r->max_tokens; i++)
         r->targets[i] = -1;
     return ok ? FP8Q_OK : fp8q_fail_nomem(err);
+}
+
+static int list_trials(struct run *r, struct fp8q_error *err)
+{
+    const struct fp8q_sweep *s = r->job.sweep;
+    r->trials = fp8q_array(s->n_units, FP8Q_SWEEP_CHOICES * sizeof(*r->trials));
+    if (!r->trials)
+        return fp8q_fail_nomem(err);
+
+    for (size_t u = 0; u < s->n_units; u++)
+        for (unsigned c = 0; c < s->units[u].n_choices; c++)
+            r->trials[r->n_trials++] = (struct trial){u, c};
+    return FP8Q_OK;
 }
 
 static int open_run(struct run *r, struct fp8q_error *err)
@@ -215,13 +247,15 @@ static int open_run(struct run *r, struct fp8q_error *err)
 
     /* The states count like that many more branches.  */
     r->max_tokens = fp8q_group_tokens(m, in, (m->n_layers + BATCH) / 2 + 1, bytes);
-    r->n_flags = (size_t)m->n_layers * FP8Q_N_LINEARS;
+    FP8Q_TRY(list_trials(r, err));
 
-    /* The source pass, and then each unit from its first layer on.  */
+    /* The source pass, and then each trial from its unit's first layer on.  */
     r->work_total = in->n_tokens * m->n_layers;
-    for (size_t i = 0; i < r->job.sweep->n_units; i++)
-        r->work_total += in->n_tokens * (m->n_layers - r->job.sweep->units[i].first_layer);
+    for (size_t i = 0; i < r->n_trials; i++)
+        r->work_total +=
+            in->n_tokens * (m->n_layers - r->job.sweep->units[r->trials[i].unit].first_layer);
 
+    FP8Q_TRY(fp8q_as_open(m, o->kernel, &r->as, err));
     FP8Q_TRY(allocate(r, err));
     FP8Q_TRY(fp8q_forward_open(&r->fw, m, o->n_threads, o->kernel, r->max_tokens,
                                fp8q_longest_sample(in), err));
@@ -239,8 +273,8 @@ static void close_run(struct run *r)
         free(r->h[i]);
         free(r->scores[i]);
     }
-    for (int i = 0; i < BATCH; i++)
-        free(r->flags[i]);
+    free(r->trials);
+    fp8q_as_close(&r->as);
     fp8q_forward_close(&r->fw);
 }
 
@@ -265,19 +299,21 @@ static size_t scored_rows(const struct run *r, const struct fp8q_group *g, float
 }
 
 /* Runs the layers from the unit's first on, with the unit quantized.  */
-static int run_unit(struct run *r, const struct fp8q_group *g, const struct fp8q_sweep_unit *u,
-                    unsigned slot, struct fp8q_error *err)
+static int run_trial(struct run *r, const struct fp8q_group *g, const struct trial *t,
+                     unsigned slot, struct fp8q_error *err)
 {
     const struct fp8q_model *m = r->job.model;
+    const struct fp8q_sweep_unit *u = &r->job.sweep->units[t->unit];
     size_t size = g->n_tokens * (size_t)m->hidden;
     struct fp8q_branch branch = {.model = m,
                                  .acts = r->job.options->acts,
-                                 .round = r->flags[slot],
+                                 .acts_like = &r->as.like,
+                                 .stand_in = &r->as.stand_in,
+                                 .round = r->as.round,
                                  .round_fmt = r->job.options->fmt};
 
-    /* The slot still has the flags of the batch before.  */
-    memset(r->flags[slot], 0, r->n_flags * sizeof(bool));
-    fp8q_sweep_flags(u, r->flags[slot]);
+    fp8q_as_clear(&r->as); /* of the trial before */
+    fp8q_as_add(&r->as, u, &u->choices[t->choice]);
 
     memcpy(r->h[1 + slot], r->states + u->first_layer * size, size * sizeof(float));
     for (uint32_t layer = u->first_layer; layer < m->n_layers; layer++) {
@@ -287,10 +323,10 @@ static int run_unit(struct run *r, const struct fp8q_group *g, const struct fp8q
     return FP8Q_OK;
 }
 
-static void add_scores(struct run *r, const struct fp8q_group *g, size_t first_sample, size_t unit,
+static void add_scores(struct run *r, const struct fp8q_group *g, size_t first_sample, size_t trial,
                        const struct fp8q_token_score *scores)
 {
-    double *kld = r->kld + unit * r->job.inputs->n_samples + first_sample;
+    double *kld = r->kld + trial * r->job.inputs->n_samples + first_sample;
     size_t n = 0;
 
     for (size_t i = 0; i < g->n_samples; i++)
@@ -299,8 +335,8 @@ static void add_scores(struct run *r, const struct fp8q_group *g, size_t first_s
                 kld[i] += scores[n++].kld;
 }
 
-static int run_batch(struct run *r, const struct fp8q_group *g, size_t first_sample,
-                     size_t first_unit, unsigned n_units, struct fp8q_error *err)
+static int run_batch(struct run *r, const struct fp8q_group *g, size_t first_sample, size_t first,
+                     unsigned n_trials, struct fp8q_error *err)
 {
     const struct fp8q_model *m = r->job.model;
     size_t size = g->n_tokens * (size_t)m->hidden, n = 0;
@@ -308,23 +344,23 @@ static int run_batch(struct run *r, const struct fp8q_group *g, size_t first_sam
 
     /* These branches are for the head, which no unit rounds: all use the source's norm and
      * logits.  */
-    for (unsigned i = 0; i < n_units; i++) {
+    for (unsigned i = 0; i < n_trials; i++) {
         branches[1 + i].model = m;
-        FP8Q_TRY(run_unit(r, g, &r->job.sweep->units[first_unit + i], i, err));
+        FP8Q_TRY(run_trial(r, g, &r->trials[first + i], i, err));
     }
 
     /* The head consumes its hidden states, the source's too: hence a copy for every batch.  */
     memcpy(r->h[0], r->states + m->n_layers * size, size * sizeof(float));
-    for (unsigned i = 0; i < 1 + n_units; i++) {
+    for (unsigned i = 0; i < 1 + n_trials; i++) {
         n = scored_rows(r, g, r->h[i]);
         FP8Q_TRY(fp8q_forward_norm(&r->fw, &branches[i], n, r->h[i], err));
     }
     FP8Q_TRY(fp8q_head_score(
-        &r->fw, &(struct fp8q_head_job){branches, n_units + 1, r->h, r->targets, n, r->scores},
+        &r->fw, &(struct fp8q_head_job){branches, n_trials + 1, r->h, r->targets, n, r->scores},
         err));
 
-    for (unsigned i = 0; i < n_units; i++)
-        add_scores(r, g, first_sample, first_unit + i, r->scores[1 + i]);
+    for (unsigned i = 0; i < n_trials; i++)
+        add_scores(r, g, first_sample, first + i, r->scores[1 + i]);
     return FP8Q_OK;
 }
 
@@ -333,7 +369,7 @@ static int run_group(void *ctx, const struct fp8q_group *g, size_t first_sample,
 {
     struct run *r = ctx;
     const struct fp8q_branch source = {.model = r->job.model};
-    size_t size = g->n_tokens * (size_t)r->job.model->hidden, n_units = r->job.sweep->n_units;
+    size_t size = g->n_tokens * (size_t)r->job.model->hidden;
 
     FP8Q_TRY(fp8q_forward_embed(&r->fw, &source, g, r->states, err));
     for (uint32_t layer = 0; layer < r->job.model->n_layers; layer++) {
@@ -350,9 +386,9 @@ static int run_group(void *ctx, const struct fp8q_group *g, size_t first_sample,
         for (size_t t = 0; t < g->samples[i].n_tokens; t++)
             r->tokens[first_sample + i] += fp8q_sample_scored(&g->samples[i], t);
 
-    for (size_t unit = 0; unit < n_units; unit += BATCH) {
-        unsigned n = (unsigned)fp8q_min_size(n_units - unit, BATCH);
-        FP8Q_TRY(run_batch(r, g, first_sample, unit, n, err));
+    for (size_t first = 0; first < r->n_trials; first += BATCH) {
+        unsigned n = (unsigned)fp8q_min_size(r->n_trials - first, BATCH);
+        FP8Q_TRY(run_batch(r, g, first_sample, first, n, err));
     }
     return FP8Q_OK;
 }
@@ -370,16 +406,16 @@ static int add_up(struct run *r, struct fp8q_error *err)
     if (!(tokens > 0))
         return fp8q_fail(err, FP8Q_E_ARG, "inputs", "no position is scored");
 
-    for (size_t u = 0; u < r->job.sweep->n_units; u++) {
-        struct fp8q_sweep_unit *unit = &r->job.sweep->units[u];
-        const double *kld = r->kld + u * n_samples;
+    for (size_t i = 0; i < r->n_trials; i++) {
+        struct fp8q_sweep_unit *unit = &r->job.sweep->units[r->trials[i].unit];
+        struct fp8q_sweep_choice *choice = &unit->choices[r->trials[i].choice];
+        const double *kld = r->kld + i * n_samples;
         double sum = 0;
 
-        for (size_t i = 0; i < n_samples; i++)
-            sum += kld[i];
-        unit->kld = sum / tokens;
-        unit->kld_se = fp8q_ratio_se(kld, r->tokens, n_samples);
-        r->job.sweep->sum_kld += unit->kld;
+        for (size_t k = 0; k < n_samples; k++)
+            sum += kld[k];
+        choice->kld = sum / tokens;
+        choice->kld_se = fp8q_ratio_se(kld, r->tokens, n_samples);
     }
     return FP8Q_OK;
 }
@@ -431,6 +467,6 @@ int fp8q_sweep_run(const struct fp8q_model *model, const struct fp8q_inputs *inp
 void fp8q_sweep_reset(struct fp8q_sweep *sweep)
 {
     free(sweep->units);
-    free(sweep->order);
+    free(sweep->steps);
     *sweep = (struct fp8q_sweep){0};
 }

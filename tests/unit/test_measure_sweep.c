@@ -57,22 +57,20 @@ static void a_units_cost_is_that_of_a_whole_run(void **state)
         bool flags[2 * FP8Q_N_LINEARS] = {false};
         for (int i = 0; i < FP8Q_N_LINEARS; i++)
             flags[s.units[u].first_layer * FP8Q_N_LINEARS + (uint32_t)i] =
-                s.units[u].linears >> i & 1;
+                s.units[u].choices[0].linears >> i & 1;
         struct fp8q_eval_options whole = {.acts = FP8Q_ACTS_SERVED, .round = flags, .n_threads = 1};
         assert_ok(fp8q_eval_run(&f.model, &f.model, &f.inputs, &whole, &e, &err), &err);
-        assert_true(fabs(e.rows[FP8Q_EVAL_OUTPUT].kld - s.units[u].kld) <= 1e-12);
+        assert_true(fabs(e.rows[FP8Q_EVAL_OUTPUT].kld - s.units[u].choices[0].kld) <= 1e-12);
         fp8q_eval_reset(&e);
-        saved += s.units[u].bytes_saved;
-        assert_true(s.units[u].quantized);
+        saved += s.units[u].choices[0].bytes_saved;
+        assert_true(s.units[u].n_choices == 1 && fp8q_sweep_choice_of(&s, u, s.n_taken) != NULL);
     }
     /* "all" is what the FP8 checkpoint would be; the costs add up to it.  */
-    uint64_t bytes;
-    double kld;
-    fp8q_sweep_split(&s, 0, &bytes, &kld);
-    assert_int_equal(bytes, f.ckpt->data_bytes - saved);
-    assert_true(fabs(kld - s.sum_kld) < 1e-12 && s.all_kld > 0);
-    fp8q_sweep_split(&s, s.n_units, &bytes, &kld);
-    assert_true(bytes == f.ckpt->data_bytes && kld == 0);
+    struct fp8q_sweep_sum sum = fp8q_sweep_split(&s, 0);
+    assert_int_equal(sum.bytes, f.ckpt->data_bytes - saved);
+    assert_true(fabs(sum.kld - s.sum_kld) < 1e-12 && s.all_kld > 0 && sum.n_kept == 0);
+    sum = fp8q_sweep_split(&s, s.n_steps);
+    assert_true(sum.bytes == f.ckpt->data_bytes && sum.kld == 0 && sum.n_kept == s.n_units);
     fp8q_sweep_reset(&s);
     close_fixture(&f);
 }
@@ -97,7 +95,8 @@ static void budgets_are_kept(void **state)
     for (size_t i = 0; i < ignore.len; i++)
         lines += ignore.data[i] == '\n';
     for (size_t u = 0; u < s.n_units; u++)
-        linears += s.units[u].quantized ? 0 : (size_t)__builtin_popcount(s.units[u].linears);
+        if (!fp8q_sweep_choice_of(&s, u, s.n_taken))
+            linears += (size_t)__builtin_popcount(s.units[u].choices[0].linears);
     assert_int_equal(lines, linears);
     assert_non_null(strstr(ignore.data, "model.layers."));
     fp8q_text_reset(&ignore);
@@ -154,11 +153,72 @@ static void other_units_and_nothing_to_quantize(void **state)
     close_fixture(&f);
 }
 
+/* The best of all ways to give each unit a choice or none that save at least @saved: by trying all. */
+static double least_kld(const struct fp8q_sweep *s, size_t unit, uint64_t saved, double kld)
+{
+    double least = INFINITY;
+    if (unit == s->n_units)
+        return saved == 0 ? kld : INFINITY;
+
+    least = least_kld(s, unit + 1, saved, kld);
+    for (unsigned c = 0; c < s->units[unit].n_choices; c++) {
+        const struct fp8q_sweep_choice *choice = &s->units[unit].choices[c];
+        uint64_t rest = saved > choice->bytes_saved ? saved - choice->bytes_saved : 0;
+        least = fmin(least, least_kld(s, unit + 1, rest, kld + choice->kld));
+    }
+    return least;
+}
+
+static void no_choice_of_schemes_is_better_than_a_split(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct fp8q_sweep s;
+    open_fixture(&f, "llama-untied");
+    struct fp8q_sweep_options options = {
+        .acts = FP8Q_ACTS_SERVED,
+        .schemes = 1U << FP8Q_SCHEME_BLOCK | 1U << FP8Q_SCHEME_CHANNEL | 1U << FP8Q_SCHEME_GROUP,
+        .budget_kld = FP8Q_SWEEP_NO_BUDGET,
+        .n_threads = 2};
+    sweep(&f, &options, &s);
+    assert_int_equal(s.n_units, 8);
+    assert_true(s.n_steps > s.n_units); /* some scheme is worth its bytes */
+
+    for (size_t n = 0; n <= s.n_steps; n++) {
+        struct fp8q_sweep_sum sum = fp8q_sweep_split(&s, n);
+        double least = least_kld(&s, 0, s.source_bytes - sum.bytes, 0);
+        if (fabs(least - sum.kld) > 1e-12)
+            fail_msg("split %zu: KLD %g, %g can be had", n, sum.kld, least);
+    }
+    fp8q_sweep_reset(&s);
+    close_fixture(&f);
+}
+
+static void unaligned_sizes_have_schemes_of_rows(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct fp8q_sweep s;
+    open_fixture(&f, "phi3-ragged-parts");
+    struct fp8q_sweep_options options = {.budget_kld = FP8Q_SWEEP_NO_BUDGET, .n_threads = 2};
+    sweep(&f, &options, &s);
+    size_t n_blocks = s.n_units;
+    fp8q_sweep_reset(&s);
+
+    options.schemes = 1U << FP8Q_SCHEME_CHANNEL;
+    sweep(&f, &options, &s);
+    assert_true(s.n_units > n_blocks);
+    fp8q_sweep_reset(&s);
+    close_fixture(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_units_cost_is_that_of_a_whole_run),
         cmocka_unit_test(budgets_are_kept),
+        cmocka_unit_test(no_choice_of_schemes_is_better_than_a_split),
+        cmocka_unit_test(unaligned_sizes_have_schemes_of_rows),
         cmocka_unit_test(other_units_and_nothing_to_quantize),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
