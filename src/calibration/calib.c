@@ -29,7 +29,7 @@ uint64_t fp8q_calib_floats(const struct fp8q_calib_site *site, enum fp8q_calib_a
 const char *fp8q_calib_site_of(const char *tensor_name, struct fp8q_name *buf)
 {
     static const char *const shared[][2] = {
-        {"k_proj", "q_proj"}, {"v_proj", "q_proj"}, {"up_proj", "gate_proj"}};
+        {"k_proj", "q_proj"}, {"v_proj", "q_proj"}, {"up_proj", "gate_proj"}, {"w3", "w1"}};
 
     size_t len = fp8q_weight_stem(tensor_name);
     /* Longer names are no linears of a decoder; the limit keeps the rest within the buffer.  */
@@ -369,6 +369,18 @@ int fp8q_calib_matches(const struct fp8q_calib *calib, uint32_t fingerprint, str
         "%s: statistics of other weights: made with \"%s\" of fingerprint \"%s\", these are %s",
         calib->file->path, fp8q_show(&source, calib->meta.source),
         fp8q_show(&shown, calib->meta.source_fingerprint), hex);
+}
+
+bool fp8q_calib_is_expert(const char *site)
+{
+    const char *experts = strstr(site, ".experts.");
+    return experts && experts[9] >= '0' && experts[9] <= '9';
+}
+
+bool fp8q_calib_is_few(const struct fp8q_calib_site *site)
+{
+    return fp8q_calib_is_expert(site->name) && site->has[FP8Q_CALIB_HBLK] &&
+           site->moment_count[0] < FP8Q_BLOCK;
 }
 
 size_t fp8q_calib_unheld(const struct fp8q_calib *calib)

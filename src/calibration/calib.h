@@ -122,6 +122,11 @@ int fp8q_calib_matches(const struct fp8q_calib *calib, uint32_t fingerprint,
  * what a byte-level model can do.  */
 bool fp8q_calib_is_noise(const struct fp8q_calib *calib);
 
+/* Whether a site is an expert's; and whether an expert's tokens are fewer than the channels of a block,
+ * so that their second moments say too little: its weights are rounded plainly.  */
+bool fp8q_calib_is_expert(const char *site);
+bool fp8q_calib_is_few(const struct fp8q_calib_site *site);
+
 /* Linear inputs of whose tokens none was held out: the guard of GPTQ cannot judge them.  */
 size_t fp8q_calib_unheld(const struct fp8q_calib *calib);
 

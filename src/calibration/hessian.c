@@ -163,7 +163,8 @@ int fp8q_hessian_create(const struct fp8q_calib *calib, const char *tensor_name,
     const struct fp8q_calib_site *stats =
         fp8q_calib_find(calib, fp8q_calib_site_of(tensor_name, &name));
     *hessian_out = NULL;
-    if (!stats || !stats->has[FP8Q_CALIB_HBLK] || fp8q_calib_is_noise(calib))
+    if (!stats || !stats->has[FP8Q_CALIB_HBLK] || fp8q_calib_is_few(stats) ||
+        fp8q_calib_is_noise(calib))
         return FP8Q_OK;
     if (stats->width != n_cols)
         return fp8q_fail(

@@ -141,6 +141,28 @@ static int choose(const struct fp8q_calib *calib, const struct fp8q_calib_site *
 
 /* ---- what a plan asks ------------------------------------------------------------------------ */
 
+/* Experts of one layer have names that differ in their number alone.  */
+static bool is_sibling(const char *a, const char *b)
+{
+    const char *end = strstr(a, ".experts.");
+    size_t head = end ? (size_t)(end - a) + 9 : 0;
+    if (!fp8q_calib_is_expert(a) || strncmp(a, b, head) != 0)
+        return false;
+    return strcmp(a + head + strspn(a + head, "0123456789"),
+                  b + head + strspn(b + head, "0123456789")) == 0;
+}
+
+/* Of an expert that no token reached: the widest range of the layer's others, which is what engines
+ * give all of them.  NULL if there is none.  */
+static const float *range_of_siblings(const struct fp8q_data_scales_of *s, const char *name)
+{
+    const float *widest = NULL;
+    for (size_t i = 0; i < s->calib.n_sites; i++)
+        if (is_sibling(name, s->calib.sites[i].name) && (!widest || s->ranges[i] > *widest))
+            widest = &s->ranges[i];
+    return widest;
+}
+
 /* The scale of the inputs of @weight.  */
 static int input_scale(const void *ctx, const char *weight, float *scale_out,
                        struct fp8q_error *err)
@@ -150,14 +172,15 @@ static int input_scale(const void *ctx, const char *weight, float *scale_out,
     struct fp8q_shown shown;
     const struct fp8q_calib_site *site =
         fp8q_calib_find(&s->calib, fp8q_calib_site_of(weight, &buf));
+    const float *range = site ? &s->ranges[site - s->calib.sites] : range_of_siblings(s, buf.text);
 
     *scale_out = 0;
-    if (!site)
+    if (!range)
         return fp8q_fail(err, FP8Q_E_EVIDENCE, "calibration-site",
                          "%s: holds no statistics of the inputs of \"%s\", which therefore can "
                          "have no static scale; --ignore leaves it unquantized",
                          s->calib.file->path, fp8q_show(&shown, weight));
-    *scale_out = fp8q_scale(s->ranges[site - s->calib.sites], FP8Q_SCALE_F32);
+    *scale_out = fp8q_scale(*range, FP8Q_SCALE_F32);
     return FP8Q_OK;
 }
 

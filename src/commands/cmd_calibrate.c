@@ -54,10 +54,42 @@ static double mean_nll(const struct fp8q_calib_meta *m)
     return m->nll_tokens ? m->nll_sum / (double)m->nll_tokens : NAN;
 }
 
-/* The first site speaks for all.  */
 static bool has_hessians(const struct fp8q_calib *calib)
 {
-    return calib->sites[0].has[FP8Q_CALIB_HBLK];
+    for (size_t i = 0; i < calib->n_sites; i++)
+        if (!calib->sites[i].has[FP8Q_CALIB_HBLK])
+            return false;
+    return true;
+}
+
+/* Experts that few tokens reached, by the names of their inputs: the first of them for people.  */
+static void print_few(struct cli *cli, const struct fp8q_calib *calib)
+{
+    enum { SHOWN = 8 };
+    size_t n = 0;
+    for (size_t i = 0; i < calib->n_sites; i++)
+        n += fp8q_calib_is_few(&calib->sites[i]);
+    if (n == 0)
+        return;
+
+    cli_print(cli, "%zu input%s of experts had fewer than %d tokens, and GPTQ rounds plainly:\n", n,
+              fp8q_plural(n), FP8Q_BLOCK);
+    size_t shown = 0;
+    for (size_t i = 0; i < calib->n_sites && shown < SHOWN; i++)
+        if (fp8q_calib_is_few(&calib->sites[i]) && ++shown)
+            cli_print(cli, "  %s (%lld)\n", calib->sites[i].name,
+                      (long long)calib->sites[i].moment_count[0]);
+    if (n > SHOWN)
+        cli_print(cli, "  ... and %zu more (--json names them all)\n", n - SHOWN);
+}
+
+static void write_few(struct fp8q_jsonw *w, const struct fp8q_calib *calib)
+{
+    fp8q_jsonw_open(w, "few_tokens", '[');
+    for (size_t i = 0; i < calib->n_sites; i++)
+        if (fp8q_calib_is_few(&calib->sites[i]))
+            fp8q_jsonw_string(w, NULL, calib->sites[i].name);
+    fp8q_jsonw_close(w, ']');
 }
 
 static void print_summary(struct cli *cli, const char *out, const struct fp8q_calib *calib)
@@ -75,6 +107,7 @@ static void print_summary(struct cli *cli, const char *out, const struct fp8q_ca
     if (m->nll_tokens > 0)
         cli_print(cli, "the model gives these tokens %.3f nats each; words at random %.3f\n",
                   mean_nll(m), log((double)m->vocab));
+    print_few(cli, calib);
 }
 
 static void write_summary(struct fp8q_jsonw *w, const char *out, const struct fp8q_calib *calib)
@@ -86,6 +119,7 @@ static void write_summary(struct fp8q_jsonw *w, const char *out, const struct fp
     fp8q_jsonw_uint(w, "tokens", calib->meta.n_tokens);
     fp8q_jsonw_uint(w, "samples", calib->meta.n_samples);
     fp8q_jsonw_bool(w, "moments", has_hessians(calib));
+    write_few(w, calib);
     fp8q_jsonw_string(w, "source_fingerprint", calib->meta.source_fingerprint);
     fp8q_jsonw_string(w, "inputs_fingerprint", calib->meta.inputs_fingerprint);
 }

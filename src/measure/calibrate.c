@@ -7,6 +7,9 @@
  * nothing but the inputs: not on threads, and not on how samples are grouped.  The Hessian of a
  * block is a product of packed matrices over runs of tokens; a quarter of the runs goes into a
  * second one that is held out, for the guard of gptq.h.
+ *
+ * Of a mixture each expert has statistics of its own, of the tokens that were routed to it.  An expert
+ * that no token reached has none, and takes no memory.
  */
 #include "calibration/calib.h"
 
@@ -32,7 +35,7 @@ struct collector {
     const struct fp8q_inputs *inputs;
     const struct fp8q_calibrate_options *options;
     struct fp8q_calib calib; /* sites in the order of the network */
-    size_t *index;           /* of a site in there, by [layer][site kind] */
+    size_t *index;           /* of a site in there, by the slot of its first linear */
     struct sums *sums;
     struct fp8q_forward *fw;
     float *h;            /* hidden states of the group at hand */
@@ -41,6 +44,7 @@ struct collector {
     float *scratch; /* a worker's rows, packed twice, and product */
     size_t scratch_floats, max_run;
     struct fp8q_holdout holdout;
+    uint32_t n_groups; /* modalities */
     uint64_t work_done;
 };
 
@@ -52,6 +56,7 @@ struct site_job {
     const struct fp8q_group *group;
     struct fp8q_calib_site *site;
     struct sums *sums;
+    const struct fp8q_site_inputs *in;
     const float *x;
     size_t width;
     struct counts {
@@ -121,70 +126,153 @@ static void add_moments(const struct site_job *job, float *scratch, size_t block
             h[i * FP8Q_BLOCK + j] += product[i * FP8Q_BLOCK + j];
 }
 
+/* Rows from @row on whose tokens come before @end, which is one of the group.  */
+static size_t rows_before(const struct site_job *job, size_t row, size_t end)
+{
+    const struct fp8q_site_inputs *in = job->in;
+    size_t n = 0;
+    if (!in->tokens)
+        return end - row;
+    while (row + n < in->n_tokens && in->tokens[row + n] < end)
+        n++;
+    return n;
+}
+
+static unsigned modality_of(const struct site_job *job, size_t sample, size_t row)
+{
+    const struct fp8q_sample *s = &job->group->samples[sample];
+    size_t token = job->in->tokens ? job->in->tokens[row] : row;
+    return s->modality ? s->modality[token - job->group->first[sample]] : 0;
+}
+
+/* Calls @each with the rows of every run of tokens, in order; of an expert's tokens only some are of a
+ * run.  */
+typedef void run_fn(const struct site_job *job, void *ctx, size_t row, size_t n, bool held_out);
+
+static void each_run(const struct site_job *job, run_fn *each, void *ctx)
+{
+    const struct collector *c = job->c;
+    size_t row = 0;
+    for (size_t i = 0; i < job->group->n_samples; i++) {
+        size_t n_tokens = job->group->samples[i].n_tokens;
+        for (size_t t = 0, run; t < n_tokens; t += run) {
+            bool held_out;
+            run = fp8q_holdout_run(&c->holdout, c->first_sample + i, n_tokens, t, &held_out);
+            size_t n = rows_before(job, row, job->group->first[i] + t + run);
+            if (n > 0)
+                each(job, ctx, row, n, held_out);
+            row += n;
+        }
+    }
+}
+
+struct block {
+    size_t index, n; /* channels */
+    float *scratch;
+};
+
+static void add_run(const struct site_job *job, void *ctx, size_t row, size_t n, bool held_out)
+{
+    const struct block *b = ctx;
+    add_moments(job, b->scratch, b->index, b->n, row, n,
+                held_out ? job->sums->held : job->sums->hblk);
+}
+
 static int block_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_error *err)
 {
     const struct site_job *job = ctx;
     struct collector *c = job->c;
-    size_t block = (size_t)task;
-    size_t n = fp8q_min_size(job->width - block * FP8Q_BLOCK, FP8Q_BLOCK);
+    struct block b = {.index = (size_t)task,
+                      .n = fp8q_min_size(job->width - (size_t)task * FP8Q_BLOCK, FP8Q_BLOCK),
+                      .scratch = c->scratch + worker * c->scratch_floats};
     (void)err;
 
-    for (size_t i = 0; i < job->group->n_samples; i++) {
-        const struct fp8q_sample *s = &job->group->samples[i];
-        size_t first = job->group->first[i];
-
-        /* One tile is one token's part of the block: what an engine with dynamic scales sees at a
-         * time.  */
-        for (size_t t = 0; t < s->n_tokens; t++)
-            add_tile(job, block, n, job->x + (first + t) * job->width + block * FP8Q_BLOCK,
-                     s->modality ? s->modality[t] : 0);
-        if (c->options->no_moments)
-            continue;
-
-        for (size_t t = 0, run; t < s->n_tokens; t += run) {
-            bool held_out;
-            run = fp8q_holdout_run(&c->holdout, c->first_sample + i, s->n_tokens, t, &held_out);
-            add_moments(job, c->scratch + worker * c->scratch_floats, block, n, first + t, run,
-                        held_out ? job->sums->held : job->sums->hblk);
-        }
+    /* One tile is one token's part of the block: what an engine with dynamic scales sees at a time.  */
+    for (size_t i = 0, row = 0; i < job->group->n_samples; i++) {
+        size_t end = job->group->first[i] + job->group->samples[i].n_tokens;
+        for (size_t n = rows_before(job, row, end); n > 0; n--, row++)
+            add_tile(job, b.index, b.n, job->x + row * job->width + b.index * FP8Q_BLOCK,
+                     modality_of(job, i, row));
     }
+    if (!c->options->no_moments)
+        each_run(job, add_run, &b);
     return FP8Q_OK;
+}
+
+static void count_run(const struct site_job *job, void *ctx, size_t row, size_t n, bool held_out)
+{
+    (void)ctx, (void)row;
+    job->site->moment_count[held_out] += (int64_t)n;
 }
 
 static void count_tokens(const struct site_job *job)
 {
-    struct collector *c = job->c;
-
     /* Beside the tasks: each block sees every token, and they are to be counted once.  */
-    for (size_t i = 0; i < job->group->n_samples; i++) {
-        const struct fp8q_sample *s = &job->group->samples[i];
-
-        for (size_t t = 0; t < s->n_tokens; t++)
-            job->site->count[s->modality ? s->modality[t] : 0]++;
-        for (size_t t = 0, run; !c->options->no_moments && t < s->n_tokens; t += run) {
-            bool held_out;
-            run = fp8q_holdout_run(&c->holdout, c->first_sample + i, s->n_tokens, t, &held_out);
-            job->site->moment_count[held_out] += (int64_t)run;
-        }
+    for (size_t i = 0, row = 0; i < job->group->n_samples; i++) {
+        size_t end = job->group->first[i] + job->group->samples[i].n_tokens;
+        for (size_t n = rows_before(job, row, end); n > 0; n--, row++)
+            job->site->count[modality_of(job, i, row)]++;
     }
+    if (!job->c->options->no_moments)
+        each_run(job, count_run, NULL);
+}
+
+/* A site comes to be with its first tokens; its place in the file was given to it before.  */
+static int open_site(struct collector *c, size_t index, const struct fp8q_site_inputs *in,
+                     struct fp8q_error *err)
+{
+    struct fp8q_calib_site *s = &c->calib.sites[index];
+    struct sums *sums = &c->sums[index];
+    enum fp8q_linear first = fp8q_site_first(in->site);
+    struct fp8q_name name;
+
+    /* Linears that share an input share its statistics, under the name of the first.  */
+    if (in->expert == FP8Q_NO_EXPERT)
+        fp8q_linear_name(c->model, in->layer, first, "", &name);
+    else
+        fp8q_expert_name(c->model, in->layer, in->expert, first, "", &name);
+    memcpy(s->name, name.text, sizeof(s->name));
+    s->width = in->width;
+    s->n_groups = c->n_groups;
+    s->has_hist = s->has_values = true;
+    for (int a = 0; a < FP8Q_CALIB_N_ARRAYS; a++)
+        s->has[a] = a < FP8Q_CALIB_HBLK || !c->options->no_moments;
+
+    /* Long sums are F64; what is a product of matrices is F32 throughout.  */
+    uint64_t values = c->n_groups * s->width;
+    uint64_t moments = c->options->no_moments ? 0 : fp8q_calib_floats(s, FP8Q_CALIB_HBLK);
+    sums->sum = fp8q_array(values, sizeof(double));
+    sums->sumsq = fp8q_array(values, sizeof(double));
+    sums->absmax = fp8q_array(values, sizeof(float));
+    sums->hblk = fp8q_array(moments, sizeof(float));
+    sums->held = fp8q_array(moments, sizeof(float));
+    bool ok = sums->sum && sums->sumsq && sums->absmax && sums->hblk && sums->held;
+    return ok ? FP8Q_OK : fp8q_fail_nomem(err);
 }
 
 static int on_site(void *ctx, struct fp8q_forward *fw, const struct fp8q_site_inputs *inputs,
                    struct fp8q_error *err)
 {
     struct collector *c = ctx;
-    const size_t index = c->index[(size_t)inputs->layer * FP8Q_N_SITES + inputs->site];
+    enum fp8q_linear first = fp8q_site_first(inputs->site);
+    size_t slot = inputs->expert == FP8Q_NO_EXPERT
+                      ? fp8q_linear_slot(inputs->layer, first)
+                      : fp8q_expert_slot(c->model, inputs->layer, inputs->expert, first);
+    const size_t index = c->index[slot];
+    if (!c->sums[index].sum)
+        FP8Q_TRY(open_site(c, index, inputs, err));
     const size_t width = inputs->width, blocks = (width + FP8Q_BLOCK - 1) / FP8Q_BLOCK;
     struct site_job job = {.c = c,
                            .fw = fw,
                            .group = inputs->group,
                            .site = &c->calib.sites[index],
                            .sums = &c->sums[index],
+                           .in = inputs,
                            .x = inputs->x,
                            .width = width};
 
     /* Token vectors count with length 1, so that no loud token drowns the others.  */
-    for (size_t t = 0; t < inputs->group->n_tokens; t++) {
+    for (size_t t = 0; t < inputs->n_tokens; t++) {
         const float *x = inputs->x + t * width;
         double square = fw->gemm->dot(x, x, width);
         if (!isfinite(square))
@@ -239,36 +327,6 @@ static int on_cache(void *ctx, struct fp8q_forward *fw, const struct fp8q_group 
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static int open_site(struct collector *c, uint32_t layer, enum fp8q_site_kind kind,
-                     uint32_t n_groups, struct fp8q_error *err)
-{
-    size_t index = c->calib.n_sites++;
-    struct fp8q_calib_site *s = &c->calib.sites[index];
-    c->index[(size_t)layer * FP8Q_N_SITES + kind] = index;
-    struct sums *sums = &c->sums[index];
-    struct fp8q_name name;
-
-    /* Linears that share an input share its statistics, under the name of the first.  */
-    fp8q_linear_name(c->model, layer, fp8q_site_first(kind), "", &name);
-    memcpy(s->name, name.text, sizeof(s->name));
-    s->width = fp8q_site_width(c->model, kind);
-    s->n_groups = n_groups;
-    s->has_hist = s->has_values = true;
-    for (int a = 0; a < FP8Q_CALIB_N_ARRAYS; a++)
-        s->has[a] = a < FP8Q_CALIB_HBLK || !c->options->no_moments;
-
-    /* Long sums are F64; what is a product of matrices is F32 throughout.  */
-    uint64_t values = n_groups * s->width;
-    uint64_t moments = c->options->no_moments ? 0 : fp8q_calib_floats(s, FP8Q_CALIB_HBLK);
-    sums->sum = fp8q_array(values, sizeof(double));
-    sums->sumsq = fp8q_array(values, sizeof(double));
-    sums->absmax = fp8q_array(values, sizeof(float));
-    sums->hblk = fp8q_array(moments, sizeof(float));
-    sums->held = fp8q_array(moments, sizeof(float));
-    bool ok = sums->sum && sums->sumsq && sums->absmax && sums->hblk && sums->held;
-    return ok ? FP8Q_OK : fp8q_fail_nomem(err);
-}
-
 /* One more than the largest modality of any token.  */
 static uint32_t count_groups(const struct fp8q_inputs *inputs)
 {
@@ -307,15 +365,56 @@ static int open_caches(struct collector *c, struct fp8q_error *err)
     return FP8Q_OK;
 }
 
+/* Numbers all sites that there can be, in the order of the network: a file's order must not depend on
+ * which expert was reached first.  */
+static int open_index(struct collector *c, struct fp8q_error *err)
+{
+    const struct fp8q_model *m = c->model;
+    c->index = fp8q_array(m->n_slots, sizeof(*c->index));
+    if (!c->index)
+        return fp8q_fail_nomem(err);
+
+    for (uint32_t layer = 0; layer < m->n_layers; layer++) {
+        for (int kind = 0; kind < FP8Q_N_SITES; kind++) {
+            enum fp8q_linear first = fp8q_site_first((enum fp8q_site_kind)kind);
+            if (fp8q_linear_exists(m, layer, first))
+                c->index[fp8q_linear_slot(layer, first)] = c->calib.n_sites++;
+        }
+        for (uint32_t e = 0; m->sparse[layer] && e < m->moe.n_experts; e++) {
+            c->index[fp8q_expert_slot(m, layer, e, FP8Q_GATE_PROJ)] = c->calib.n_sites++;
+            c->index[fp8q_expert_slot(m, layer, e, FP8Q_DOWN_PROJ)] = c->calib.n_sites++;
+        }
+    }
+    return FP8Q_OK;
+}
+
+/* Those that were never reached go.  */
+static void drop_unreached(struct collector *c)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->calib.n_sites; i++) {
+        if (!c->sums[i].sum)
+            continue;
+        /* Never backwards, and a site that moves leaves nothing behind.  */
+        if (n < i) {
+            c->calib.sites[n] = c->calib.sites[i];
+            c->sums[n] = c->sums[i];
+            c->sums[i] = (struct sums){.sum = NULL};
+        }
+        n++;
+    }
+    c->calib.n_sites = n;
+}
+
 static int open_collector(struct collector *c, size_t max_tokens, struct fp8q_error *err)
 {
     const struct fp8q_forward *fw = c->fw;
-    uint32_t n_groups = count_groups(c->inputs);
+    c->n_groups = count_groups(c->inputs);
 
-    size_t most = (size_t)c->model->n_layers * FP8Q_N_SITES;
-    c->calib.sites = fp8q_array(most, sizeof(*c->calib.sites));
-    c->index = fp8q_array(most, sizeof(*c->index));
-    c->sums = fp8q_array(most, sizeof(*c->sums));
+    FP8Q_TRY(open_index(c, err));
+    /* Zeroed pages cost nothing until a site is there.  */
+    c->calib.sites = fp8q_array(c->calib.n_sites, sizeof(*c->calib.sites));
+    c->sums = fp8q_array(c->calib.n_sites, sizeof(*c->sums));
     c->inverse_norms = fp8q_array(max_tokens, sizeof(float));
     c->h = fp8q_array((uint64_t)max_tokens * c->model->hidden, sizeof(*c->h));
 
@@ -326,15 +425,10 @@ static int open_collector(struct collector *c, size_t max_tokens, struct fp8q_er
                         fp8q_packed_a(fw->gemm, FP8Q_BLOCK, c->max_run) +
                         fp8q_packed_b(fw->gemm, FP8Q_BLOCK, c->max_run);
     c->scratch = fp8q_array((uint64_t)fw->n_threads * c->scratch_floats, sizeof(float));
-    if (!c->calib.sites || !c->index || !c->sums || !c->inverse_norms || !c->h || !c->scratch)
+    if (!c->calib.sites || !c->sums || !c->inverse_norms || !c->h || !c->scratch)
         return fp8q_fail_nomem(err);
 
-    FP8Q_TRY(open_caches(c, err));
-    for (uint32_t layer = 0; layer < c->model->n_layers; layer++)
-        for (int kind = 0; kind < FP8Q_N_SITES; kind++)
-            if (fp8q_linear_exists(c->model, layer, fp8q_site_first((enum fp8q_site_kind)kind)))
-                FP8Q_TRY(open_site(c, layer, (enum fp8q_site_kind)kind, n_groups, err));
-    return FP8Q_OK;
+    return open_caches(c, err);
 }
 
 static void close_collector(struct collector *c)
@@ -431,6 +525,7 @@ static int run_calibrate(struct collector *c, const char *out, bool overwrite,
         .model = c->model, .inputs = c->inputs, .max_tokens = max_tokens};
     FP8Q_TRY(fp8q_groups_run(&groups, run_group, c, err));
 
+    drop_unreached(c);
     fill_meta(c);
     return fp8q_calib_write(&c->calib, out, overwrite, get_array, c, err);
 }
@@ -441,7 +536,6 @@ int fp8q_calibrate(const struct fp8q_model *model, const struct fp8q_inputs *inp
 {
     struct fp8q_forward fw = {0};
     struct collector c = {.model = model, .inputs = inputs, .options = options, .fw = &fw};
-    FP8Q_TRY(fp8q_model_check_dense(model, "calibrate", err));
     FP8Q_TRY(fp8q_inputs_check(inputs, model, err));
 
     int status = run_calibrate(&c, out, overwrite, err);

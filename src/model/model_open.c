@@ -3,6 +3,7 @@
  * model_open.c - opens a model: finds its architecture and its tensors, and checks their shapes.
  * What config.json says is read in config.c.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -337,7 +338,10 @@ static void find_stacks(struct fp8q_model *m)
     if (m->moe.stack == FP8Q_STACK_NONE)
         m->moe.stack = FP8Q_STACK_ROWS; /* what is wrong with them is said when they are checked */
 
+    /* By themselves they are called as everywhere.  */
     m->moe.experts = "mlp.experts";
+    memcpy(m->moe.linears, (const char *const[3]){"gate_proj", "up_proj", "down_proj"},
+           sizeof(m->moe.linears));
     if (!find_in_layer(m, layer, m->moe.router))
         m->moe.router = routers[0];
     if (m->moe.bias && !find_in_layer(m, layer, m->moe.bias))
@@ -353,6 +357,21 @@ static void share_static_scales(struct fp8q_model *m, size_t first, size_t n)
             largest = m->static_scale[i];
     for (size_t i = first; i < first + n; i++)
         m->static_scale[i] = largest;
+}
+
+static void share_expert_scales(struct fp8q_model *m, uint32_t layer)
+{
+    float largest[3] = {0};
+    for (uint32_t e = 0; e < m->moe.n_experts; e++)
+        for (int i = 0; i < 3; i++)
+            largest[i] =
+                fmaxf(largest[i],
+                      m->static_scale[fp8q_expert_slot(m, layer, e, FP8Q_GATE_PROJ) + (size_t)i]);
+
+    largest[0] = largest[1] = fmaxf(largest[0], largest[1]);
+    for (uint32_t e = 0; e < m->moe.n_experts; e++)
+        memcpy(&m->static_scale[fp8q_expert_slot(m, layer, e, FP8Q_GATE_PROJ)], largest,
+               sizeof(largest));
 }
 
 static int find_tensors(struct fp8q_model *m, struct fp8q_error *err)
@@ -375,9 +394,8 @@ static int find_tensors(struct fp8q_model *m, struct fp8q_error *err)
     for (uint32_t layer = 0; layer < m->n_layers; layer++) {
         share_static_scales(m, fp8q_linear_slot(layer, FP8Q_Q_PROJ), 3);
         share_static_scales(m, fp8q_linear_slot(layer, FP8Q_GATE_PROJ), 2);
-        /* gate and up of an expert share its input as those of a layer do.  */
-        for (uint32_t e = 0; e < m->moe.n_experts; e++)
-            share_static_scales(m, fp8q_expert_slot(m, layer, e, FP8Q_GATE_PROJ), 2);
+        /* Engines have one scale for all experts of a layer, and one more for what they give down.  */
+        share_expert_scales(m, layer);
     }
     return FP8Q_OK;
 }

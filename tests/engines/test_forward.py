@@ -642,6 +642,136 @@ class Served(Case):
         self.assertIn("q_proj.input_scale", found["error"]["message"])
 
 
+# ---------------------------------------------------------------- experts: what they are given
+
+def expert_inputs(model, ids, fake=lambda name, x: x):
+    """Log-probabilities of @ids, and by name of its gate or down the rows that each expert was given, with @fake applied
+    to every input of an expert and to those of other linears that are not the router's."""
+    seen, handles, saved = {}, [], []
+
+    def run(experts, name):
+        def forward(hidden, index, weights):
+            out = torch.zeros_like(hidden)
+            for e in range(experts.num_experts):
+                token, k = torch.where(index == e)
+                if not len(token):
+                    continue
+                x = hidden[token]
+                seen.setdefault(f"{name}.{e}.gate_proj", []).append(x)
+                gate, up = torch.nn.functional.linear(fake(f"{name}.{e}.gate_proj", x), experts.gate_up_proj[e]).chunk(2, -1)
+                x = experts.act_fn(gate) * up
+                seen.setdefault(f"{name}.{e}.down_proj", []).append(x)
+                x = torch.nn.functional.linear(fake(f"{name}.{e}.down_proj", x), experts.down_proj[e])
+                out.index_add_(0, token, x * weights[token, k, None])
+            return out
+        return forward
+
+    for name, module in model.named_modules():
+        if name.endswith(".mlp.experts"):
+            saved.append((module, module.forward))
+            module.forward = run(module, name)
+        elif name.endswith("_proj"):
+            handles.append(module.register_forward_pre_hook(lambda m, a, n=name: (fake(n, a[0]),) + a[1:]))
+    with torch.no_grad():
+        logs = [torch.log_softmax(model(input_ids=i[None]).logits[0].double(), -1)[:-1] for i in ids]
+    for handle in handles:
+        handle.remove()
+    for module, forward in saved:
+        module.forward = forward
+    return logs, {name: torch.cat(rows) for name, rows in seen.items()}
+
+
+class Experts(Case):
+    """Statistics of experts, and mixtures as served, against inputs gathered in torch."""
+
+    def calibrated(self, name, case, *options):
+        model_type, settings = CASES[case]
+        source, model = make(name, model_type, settings)
+        ids = samples(settings["vocab_size"])
+        inputs = write_inputs(source + ".inputs.safetensors", ids)
+        status, found = c.fp8q_json("calibrate", source, "--inputs", inputs, "-o", source + ".calib.safetensors",
+                                    "--overwrite", *options)
+        self.assertEqual(status, 0, found)
+        with safe_open(source + ".calib.safetensors", "pt") as f:
+            return source, model, ids, inputs, found, {k: f.get_tensor(k) for k in f.keys()}
+
+    def compare(self, case):
+        source, model, ids, _, found, calib = self.calibrated("experts-" + case, case)
+        _, seen = expert_inputs(model, ids)
+        self.assertEqual(sorted(k[:-6] for k in calib if ".experts." in k and k.endswith(".count")), sorted(seen))
+        few = []
+        for name, rows in seen.items():
+            n = int(calib[name + ".count"].sum())
+            self.assertEqual(n, len(rows), name)
+            torch.testing.assert_close(calib[name + ".sumsq"].sum(0), rows.square().sum(0), rtol=2e-3, atol=1e-6)
+            torch.testing.assert_close(calib[name + ".absmax"].amax(0), rows.abs().amax(0), rtol=1e-3, atol=1e-6)
+            unit = rows / rows.norm(dim=-1, keepdim=True)
+            moments = calib[name + ".hblk"] + calib[name + ".hblk_held"]
+            torch.testing.assert_close(moments[0], unit[:, :128].T @ unit[:, :128], rtol=2e-3, atol=1e-5)
+            self.assertEqual(int(calib[name + ".hblk_count"].sum()), n)
+            if calib[name + ".hblk_count"][0] < 128:
+                few.append(name)
+        self.assertEqual(sorted(found["few_tokens"]), sorted(few))
+        self.assertGreater(len(few), 0)
+
+    def test_statistics(self):
+        self.compare("qwen3-moe")
+
+    def test_statistics_of_shared_and_latent(self):
+        self.compare("deepseek-v3")
+
+    def test_statistics_do_not_depend_on_threads(self):
+        for options in (("--threads", "1"), ("--threads", "2")):
+            source, _, _, _, _, _ = self.calibrated("experts-threads", "qwen2-moe", *options)
+            with open(source + ".calib.safetensors", "rb") as f:
+                data = f.read()
+            header = int.from_bytes(data[:8], "little")
+            self.assertEqual(data[8 + header:], self.__dict__.setdefault("first", data[8 + header:]))
+
+    def served(self, name, fake, text, *quantize):
+        source, model, ids, inputs, _, calib = self.calibrated("experts-served-" + name, "qwen3-moe", "--no-moments")
+        if "FP8_STATIC" in quantize:
+            self.make_loud(source + ".calib.safetensors", calib)
+            quantize += ("--calibration", source + ".calib.safetensors")
+        status, _, err = c.fp8q("quantize", source, source + "-q", "-q", "--overwrite", *quantize)
+        self.assertEqual(status, 0, err)
+        status, _, err = c.fp8q("dequantize", source + "-q", source + "-d", "--dtype", "f32", "-q")
+        self.assertEqual(status, 0, err)
+        status, _, err = c.fp8q("verify", source + "-q", "--source", source, "-q")
+        self.assertEqual(status, 0, err)
+        found = self.evaluate(source, inputs)
+        expected, _ = expert_inputs(load(source + "-d"), ids, lambda n, x: fake(calib, n, x))
+        kld = mean_kld(log_probs(model, ids), expected)
+        self.assertAlmostEqual(found["kld"]["mean"] / kld, 1, delta=0.02)
+        self.assertEqual(found["acts_served"], text)
+
+    def test_block(self):
+        self.served("block", lambda calib, n, x: by_block(x), "per token and 128 channels")
+
+    def test_mxfp8(self):
+        self.served("mxfp8", lambda calib, n, x: by_group(x), "per token and 32 channels, scales powers of two",
+                    "--scheme", "MXFP8", "--format", "compressed-tensors")
+
+    def make_loud(self, path, calib):
+        """One expert of each layer claims larger inputs, so that it matters whose scale engines take: the largest."""
+        for name in calib:
+            if ".experts.3." in name and name.endswith(".absmax"):
+                calib[name] *= 1e5
+        with safe_open(path, "pt") as f:
+            metadata = f.metadata()
+        save_file(calib, path, metadata=metadata)
+
+    def test_static(self):
+        def fake(calib, name, x):
+            site = name.replace("k_proj", "q_proj").replace("v_proj", "q_proj").replace("up_proj", "gate_proj")
+            head, _, tail = site.partition(".experts.")
+            names = [k[:-7] for k in calib if k.startswith(head + ".experts.") and k.endswith(tail.split(".")[-1] + ".absmax")
+                     ] if tail else [site]
+            scale = max(calib[n + ".absmax"].amax() for n in names) / 448
+            return e4m3(x / scale) * scale
+        self.served("static", fake, "static scales", "--scheme", "FP8_STATIC", "--format", "compressed-tensors")
+
+
 def add(case, name, *arguments):
     setattr(case, "test_" + name.replace("-", "_").replace(".", "_"), lambda self: self.compare(name, *arguments))
 
