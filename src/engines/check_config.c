@@ -209,6 +209,8 @@ int fp8q_judge_config(struct fp8q_judge *j)
     if (!j->judgement->reading)
         return judge_method(j);
 
+    if (f->format == FP8Q_FORMAT_MODELOPT)
+        return FP8Q_OK; /* by its quant_algo there is one scheme */
     if (f->format == FP8Q_FORMAT_COMPRESSED_TENSORS)
         return judge_compressed(j);
     FP8Q_TRY(judge_scheme(j));

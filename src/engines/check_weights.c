@@ -22,6 +22,7 @@ enum flaw {
     FLAW_SCALING,
     FLAW_NAME,
     FLAW_RARE_NAME,
+    FLAW_INPUTS,
     FLAW_BYTES,
     FLAW_BLOCKS,
     FLAW_STACK,
@@ -53,6 +54,9 @@ static const struct {
     [FLAW_RARE_NAME] = {"scale-name", FP8Q_UNSURE,
                         "have scales of a name that only loaders of single models know",
                         "write it again: fp8q quantize --requantize"},
+    [FLAW_INPUTS] = {"input-scales", FP8Q_STOPS,
+                     "have no scale of their inputs, which the description promises",
+                     "quantize with --scheme FP8_STATIC --calibration FILE"},
     [FLAW_BYTES] = {"scale-dtype", FP8Q_STOPS, "have scales in E8M0 stored as U8",
                     "write it again: fp8q quantize --requantize"},
     [FLAW_BLOCKS] = {"block-size", FP8Q_STOPS, "are in blocks other than 128x128",
@@ -190,6 +194,19 @@ static bool is_said(const struct fp8q_judge *j, const struct fp8q_disk_weight *w
     return j->facts->format != FP8Q_FORMAT_FP8 || j->facts->says_groups == groups || sees;
 }
 
+/* ModelOpt's FP8 has no other inputs; in compressed-tensors the weight's group says so.  */
+static bool says_static(const struct fp8q_judge *j, const struct fp8q_disk_weight *w)
+{
+    return j->facts->format == FP8Q_FORMAT_MODELOPT ||
+           !fp8q_json_bool(fp8q_json_path(w->group, "input_activations.dynamic"), true);
+}
+
+static bool has_input_scale(const struct fp8q_judge *j, const struct fp8q_disk_weight *w)
+{
+    const char *name = w->weight->name;
+    return fp8q_ckpt_find_joined(j->facts->ckpt, name, fp8q_weight_stem(name), ".input_scale");
+}
+
 /* What stands in the way by the scales alone.  */
 static enum flaw find_scale_flaw(const struct fp8q_judge *j, const struct fp8q_disk_weight *w)
 {
@@ -202,6 +219,8 @@ static enum flaw find_scale_flaw(const struct fp8q_judge *j, const struct fp8q_d
     if (!(j->judgement->reading->scalings & 1U << w->layout.scaling) || !is_said(j, w))
         return FLAW_SCALING;
 
+    if (says_static(j, w) && !has_input_scale(j, w))
+        return FLAW_INPUTS;
     if (is_block(w) && w->scale->dtype == FP8Q_U8 && (j->demands & FP8Q_NO_BYTE_SCALES))
         return FLAW_BYTES;
     if (is_block(w) && other_blocks && (j->demands & FP8Q_BLOCKS_OF_128))

@@ -88,6 +88,7 @@ struct fp8q_exception {
     enum fp8q_format format;
     const char *model_types; /* separated by spaces */
     const char *why, *change;
+    bool has_no_class; /* of such models, so that its reader of lists is not asked about them */
 };
 const struct fp8q_exception *fp8q_exception_of(enum fp8q_engine engine, enum fp8q_format format,
                                                const char *model_type);
@@ -132,7 +133,8 @@ enum fp8q_rule {
     FP8Q_EXPERTS_ONLY_SO = 1 << 10, /* and by no other rule */
     FP8Q_REGEX = 1 << 11,           /* "re:" E matches from the beginning of M */
     FP8Q_BOTH_SPELLINGS = 1 << 12,  /* every E with and without a leading "model." */
-    FP8Q_NO_CASE = 1 << 13          /* upper and lower case are one */
+    FP8Q_NO_CASE = 1 << 13,         /* upper and lower case are one */
+    FP8Q_GLOB = 1 << 14             /* E is a glob of M */
 };
 
 /* Which list is read.  */

@@ -136,7 +136,7 @@ static int add_entry(struct entries *e, const char *entry, struct fp8q_error *er
         return add_expression(e, entry, entry, err);
     if (e->rules & (FP8Q_BEGINS | FP8Q_BEGINS_MODULE))
         FP8Q_TRY(add_begins(e, entry, err));
-    if (e->rules & FP8Q_ANCESTOR)
+    if (e->rules & (FP8Q_ANCESTOR | FP8Q_GLOB))
         FP8Q_TRY(add_glob(e, entry, err));
 
     FP8Q_TRY(add_name(e, entry, err));
@@ -285,12 +285,12 @@ static const char *find_name(const struct entries *e, const char *module)
     return NULL;
 }
 
-static bool matches_glob(const char *glob, const char *module)
+static bool matches_glob(unsigned rules, const char *glob, const char *module)
 {
     char name[1024];
     if (fnmatch(glob, module, FNM_NOESCAPE) == 0)
         return true;
-    if (strlen(module) >= sizeof(name))
+    if (!(rules & FP8Q_ANCESTOR) || strlen(module) >= sizeof(name))
         return false;
 
     /* Then its ancestors, from the nearest on.  */
@@ -309,7 +309,7 @@ static const char *find_expression(const struct entries *e, const char *module)
         const struct expression *x = &e->expressions[i];
         bool matches = false;
         if (!x->pattern)
-            matches = matches_glob(x->text, module);
+            matches = matches_glob(e->rules, x->text, module);
         else if (fp8q_pattern_match(x->pattern, module, &matches, NULL) != FP8Q_OK)
             matches = false;
         if (matches)
@@ -429,6 +429,19 @@ static int fill_and_ask(const struct fp8q_reader *r, struct entries *e, const st
     return ask_reader(r, e, q);
 }
 
+/* Whether one of its engines has a class for such models.  */
+static bool has_class(const struct fp8q_reader *r, const char *model_type)
+{
+    for (unsigned e = 0; e < FP8Q_N_ENGINES; e++) {
+        const struct fp8q_exception *x =
+            fp8q_exception_of((enum fp8q_engine)e, r->format, model_type);
+        if ((r->engines & 1U << e) && !(x && x->has_no_class))
+            return true;
+    }
+
+    return false;
+}
+
 int fp8q_readers_ask(const struct fp8q_exclusions *exclusions, const struct fp8q_modules *modules,
                      int (*found)(void *context, const struct fp8q_misreading *misreading),
                      void *context, struct fp8q_error *err)
@@ -438,7 +451,7 @@ int fp8q_readers_ask(const struct fp8q_exclusions *exclusions, const struct fp8q
     for (size_t i = 0; i < fp8q_n_readers; i++) {
         const struct fp8q_reader *r = &fp8q_readers[i];
         struct entries e = {.rules = r->rules};
-        if (r->format != exclusions->format)
+        if (r->format != exclusions->format || !has_class(r, modules->model_type))
             continue;
 
         /* Each reader's own: what is kept of an entry depends on its rules.  */
@@ -475,15 +488,17 @@ int fp8q_exclusions_read(const struct fp8q_json *config, struct fp8q_exclusions 
 {
     const char *method = fp8q_json_string(fp8q_json_get(config, "quant_method"), "");
     *x = (struct fp8q_exclusions){.format = FP8Q_FORMAT_FP8};
+    const struct fp8q_json *ignore = fp8q_json_get(config, "ignore");
     if (strcmp(method, "compressed-tensors") == 0)
         x->format = FP8Q_FORMAT_COMPRESSED_TENSORS;
+    else if (strcmp(method, "modelopt") == 0)
+        x->format = FP8Q_FORMAT_MODELOPT;
+    if (!ignore && x->format == FP8Q_FORMAT_MODELOPT)
+        ignore = fp8q_json_get(config, "exclude_modules");
 
     FP8Q_TRY(read_list(fp8q_json_get(config, "ignored_layers"), &x->ignored_layers, err));
     FP8Q_TRY(read_list(fp8q_json_get(config, "modules_to_not_convert"), &x->not_converted, err));
-    /* ModelOpt's list has names as the lists of the fp8 format do.  */
-    bool modelopt = strcmp(method, "modelopt") == 0;
-    return read_list(fp8q_json_get(config, "ignore"), modelopt ? &x->ignored_layers : &x->ignore,
-                     err);
+    return read_list(ignore, &x->ignore, err);
 }
 
 void fp8q_exclusions_reset(struct fp8q_exclusions *x)

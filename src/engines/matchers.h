@@ -25,6 +25,7 @@ struct fp8q_module {
 struct fp8q_modules {
     struct fp8q_module *items; /* sorted by name */
     size_t count, cap;
+    const char *model_type; /* borrowed from the checkpoint's config; NULL: not known */
 };
 
 /* All modules of @ckpt, those too that only engines build (`...mlp.experts` of a stack).
@@ -50,7 +51,7 @@ struct fp8q_name_list {
 struct fp8q_exclusions {
     enum fp8q_format format;
     struct fp8q_name_list ignored_layers, not_converted; /* fp8: its two keys */
-    struct fp8q_name_list ignore;                        /* compressed-tensors */
+    struct fp8q_name_list ignore;                        /* the one key of the others */
 };
 
 /* Reads the lists of a quantization_config; names are borrowed from it.  Release with
@@ -68,7 +69,8 @@ struct fp8q_misreading {
     const char *entry; /* reaches a module in FP8; NULL: nothing reaches one that is not */
 };
 
-/* Asks every reader of this format about every module, and tells @found of each misreading; a
+/* Asks every reader of this format, if an engine of its has a class for the model, about every
+ * module, and tells @found of each misreading; a
  * status that @found returns ends the search.  */
 int fp8q_readers_ask(const struct fp8q_exclusions *exclusions, const struct fp8q_modules *modules,
                      int (*found)(void *context, const struct fp8q_misreading *misreading),

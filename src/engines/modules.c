@@ -205,6 +205,7 @@ int fp8q_modules_of(const struct fp8q_ckpt *ckpt,
     *modules_out = (struct fp8q_modules){.items = NULL};
     struct builder b = {
         .ckpt = ckpt, .family = fp8q_family_of(ckpt->config), .modules = modules_out, .err = err};
+    modules_out->model_type = b.family.model_type;
 
     for (size_t i = 0; i < ckpt->n_tensors; i++)
         FP8Q_TRY(add_tensor(&b, i, is_quantized(context, i)));

@@ -70,6 +70,7 @@ static void find_config(struct fp8q_on_disk *f)
         f->place = &fp8q_config_places[i];
     }
 
+    const char *algorithm = fp8q_json_string(fp8q_json_get(f->config, "quant_algo"), "");
     f->method = fp8q_json_string(fp8q_json_get(f->config, "quant_method"), "");
     f->has_format = true;
     f->says_groups = strcmp(f->method, "mxfp8") == 0;
@@ -77,6 +78,8 @@ static void find_config(struct fp8q_on_disk *f)
         f->format = FP8Q_FORMAT_FP8;
     else if (strcmp(f->method, "compressed-tensors") == 0)
         f->format = FP8Q_FORMAT_COMPRESSED_TENSORS;
+    else if (strcmp(f->method, "modelopt") == 0 && strcmp(algorithm, "FP8") == 0)
+        f->format = FP8Q_FORMAT_MODELOPT;
     else
         f->has_format = false;
 }

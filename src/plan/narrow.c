@@ -74,14 +74,11 @@ static int ask(const struct fp8q_plan *plan, const struct fp8q_spellings *ignore
 {
     struct fp8q_exclusions x = {.format = plan->options.format};
 
-    /* ModelOpt's list is read as those of the fp8 format are: by name.  */
-    if (x.format == FP8Q_FORMAT_MODELOPT)
-        x.format = FP8Q_FORMAT_FP8;
-    if (x.format == FP8Q_FORMAT_COMPRESSED_TENSORS) {
-        view_list(ignored, &x.ignore);
-    } else {
+    if (x.format == FP8Q_FORMAT_FP8) {
         view_list(ignored, &x.ignored_layers);
         view_list(not_converted, &x.not_converted);
+    } else {
+        view_list(ignored, &x.ignore);
     }
 
     return fp8q_readers_ask(&x, r->modules, found, r, r->err);
@@ -174,13 +171,13 @@ static int narrow(struct fp8q_plan *plan, struct fp8q_spellings *list,
     }
     list->count = n;
 
-    bool compressed = plan->options.format == FP8Q_FORMAT_COMPRESSED_TENSORS;
-    if (!compressed)
+    /* The other formats have one list; in that of compressed-tensors an expression can say it to all
+     * readers, in ModelOpt's there is none.  */
+    enum fp8q_format format = plan->options.format;
+    struct fp8q_spellings *anchored = format == FP8Q_FORMAT_FP8 ? not_converted : list;
+    if (format == FP8Q_FORMAT_FP8)
         FP8Q_TRY(copy_list(list, not_converted, r->err));
-
-    /* compressed-tensors has one list, in which an expression can say it to all readers.  */
-    struct fp8q_spellings *anchored = compressed ? list : not_converted;
-    for (size_t i = 0; i < anchored->count; i++)
+    for (size_t i = 0; i < anchored->count && format != FP8Q_FORMAT_MODELOPT; i++)
         if (r->anchors[i])
             FP8Q_TRY(anchor(plan, &anchored->items[i], r->err));
 

@@ -110,7 +110,6 @@ UNTRACED = {"ernie4_5_vl_moe": r"model\.layers\.\d+\.mlp\.experts\."}
 # Saved forms that are not tried.
 UNSAVED = {
     "cosmos3_edge": "no file has it: the way back of transformers gives the tower's MLP the names of the decoder's",
-    "mistral_large4": "refused: lmdeploy looks for a name within an entry, and the tower's names end like the decoder's",
 }
 
 # ---- building ------------------------------------------------------------------------------------

@@ -11,9 +11,16 @@
 
 #define DOC FP8Q_TEST_DATA "/../../docs/reference/format.md"
 
+static const enum fp8q_format formats[] = {FP8Q_FORMAT_FP8, FP8Q_FORMAT_COMPRESSED_TENSORS,
+                                           FP8Q_FORMAT_MODELOPT};
+enum { N_FORMATS = sizeof(formats) / sizeof(*formats) };
+
 static const char *format_word(enum fp8q_format format)
 {
-    return format == FP8Q_FORMAT_FP8 ? "fp8" : "compressed-tensors";
+    static const char *const words[] = {[FP8Q_FORMAT_FP8] = "fp8",
+                                        [FP8Q_FORMAT_COMPRESSED_TENSORS] = "compressed-tensors",
+                                        [FP8Q_FORMAT_MODELOPT] = "ModelOpt"};
+    return words[format];
 }
 
 /* ---- the tables in words --------------------------------------------------------------------- */
@@ -59,13 +66,12 @@ static void print_demands(struct fp8q_text *t, unsigned demands)
 
 static void print_readings(struct fp8q_text *t)
 {
-    static const enum fp8q_format formats[] = {FP8Q_FORMAT_FP8, FP8Q_FORMAT_COMPRESSED_TENSORS};
     fp8q_text_puts(t,
                    "| engine, format | scale for a | asks for | FP8 arithmetic on | elsewhere |\n"
                    "|---|---|---|---|---|\n");
 
     for (unsigned e = 0; e < FP8Q_N_ENGINES; e++)
-        for (size_t f = 0; f < 2; f++) {
+        for (size_t f = 0; f < N_FORMATS; f++) {
             const struct fp8q_reading *r = fp8q_reading_of((enum fp8q_engine)e, formats[f]);
             if (!r)
                 continue;
@@ -120,11 +126,10 @@ static void documents_say_what_the_tables_say(void **state)
 /* A format that an engine reads has a reader of its list, and the reverse; llama.cpp reads none.  */
 static void readings_and_readers_belong_together(void **state)
 {
-    static const enum fp8q_format formats[] = {FP8Q_FORMAT_FP8, FP8Q_FORMAT_COMPRESSED_TENSORS};
     (void)state;
 
     for (unsigned e = 0; e < FP8Q_N_ENGINES; e++)
-        for (size_t f = 0; f < 2; f++) {
+        for (size_t f = 0; f < N_FORMATS; f++) {
             unsigned current = 0;
             for (size_t i = 0; i < fp8q_n_readers; i++)
                 current += fp8q_readers[i].format == formats[f] && !fp8q_readers[i].is_older &&

@@ -36,6 +36,10 @@ enum {
 #define DOWN_BY_ROW                                                                                \
     "\"group_1\": {\"targets\": [\"re:.*down_proj$\"], \"weights\": {\"strategy\": \"channel\"}, " \
     "\"input_activations\": {\"strategy\": \"token\"}}"
+#define MODELOPT_OF(algorithm, ignored)                                                            \
+    "{" MODEL                                                                                      \
+    ", \"quantization_config\": {\"quant_method\": \"modelopt\", \"quant_algo\": \"" algorithm     \
+    "\", \"ignore\": [\"" ignored "\"]}}"
 #define IGNORED ", \"ignore\": [\"re:.*lm_head$\"]"
 
 static const char good[] = FP8_OF(BLOCKS DYNAMIC LISTED);
@@ -66,6 +70,7 @@ struct sample {
     const char *file;          /* a further file in the directory, or NULL */
     bool one_scale;            /* of every weight, for all of it */
     bool by_row, mxfp8;
+    bool input_scales;
     uint64_t block; /* rows and columns of one scale; 0: 128 */
 };
 
@@ -113,6 +118,9 @@ static void add_linear(struct maker *m, const struct sample *s, const char *line
         grid_rows = o.grid[0], grid_cols = o.grid[1];
     add(m, weight, o.dtype ? o.dtype : FP8Q_F8_E4M3, rows, cols);
     add(m, scale, o.scale_in ? o.scale_in : FP8Q_F32, grid_rows, grid_cols);
+    snprintf(scale, sizeof(scale), "model.layers.0.%s.input_scale", linear);
+    if (s->input_scales)
+        add(m, scale, FP8Q_F32, 1, 0);
 }
 
 static void add_stack(struct maker *m, const struct sample *s)
@@ -320,6 +328,35 @@ static void weights_are_looked_at(void **state)
          .one_scale = true,
          .stopped = ALL & ~(VLLM | SGLANG),
          .id = NULL},
+        {.what = "ModelOpt: input scales promised, and none there",
+         .config = MODELOPT_OF("FP8", "lm_head"),
+         .one_scale = true,
+         .id = NULL,
+         .stopped = ALL},
+        {.what = "ModelOpt: another algorithm",
+         .config = MODELOPT_OF("FP8_PB_WO", "lm_head"),
+         .id = "quant-method",
+         .stopped = HF | LMDEPLOY,
+         .unknown = VLLM | SGLANG | TRT | LLAMA},
+        {.what = "ModelOpt: an entry within names for vLLM, a run of components for SGLang",
+         .config = MODELOPT_OF("FP8", "lm_head\", \"mlp.down"),
+         .one_scale = true,
+         .input_scales = true,
+         .stopped = VLLM | HF | LMDEPLOY},
+        {.what = "ModelOpt: a glob",
+         .config = MODELOPT_OF("FP8", "lm_head\", \"*.mlp"),
+         .one_scale = true,
+         .input_scales = true,
+         .stopped = TRT | HF | LMDEPLOY},
+        {.what = "ct: static inputs without scales",
+         .config =
+             CT_OF("\"group_0\": {\"targets\": [\"Linear\"], \"weights\": {\"strategy\": "
+                   "\"tensor\"}, \"input_activations\": {\"strategy\": \"tensor\", \"dynamic\": "
+                   "false}}",
+                   IGNORED),
+         .one_scale = true,
+         .stopped = ALL,
+         .id = NULL},
         {.what = "a scale a row in fp8",
          .config = good,
          .id = "scheme",
@@ -503,11 +540,11 @@ static void directories_have_traps(void **state)
          .stopped = TRT,
          .file = "hf_quant_config.json"},
         {.what = "ModelOpt's file beside its own config",
-         .config = "{" MODEL ", \"quantization_config\": {\"quant_method\": \"modelopt\", "
-                   "\"quant_algo\": \"FP8\"}}",
+         .config = MODELOPT_OF("FP8", "lm_head"),
          .file = "hf_quant_config.json",
+         .one_scale = true,
+         .input_scales = true,
          .stopped = HF | LMDEPLOY,
-         .unknown = VLLM | SGLANG | TRT | LLAMA,
          .id = "quant-method"},
         {.what = "Mistral's weights",
          .config = good,

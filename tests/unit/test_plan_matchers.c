@@ -258,6 +258,28 @@ static void stacks_are_listed_as_engines_build_them(void **state)
     }
 }
 
+/* Names of Mistral's own: lmdeploy, which looks for a module within an entry, would take the tower's
+ * for the decoder's; but it has no class for the model.  */
+static void engines_without_a_class_are_not_asked(void **state)
+{
+    static const char *const linears[] = {"wq_a", "wkv_a_with_mqa", "wq_b", "wkv_b", "wo"};
+    struct maker m = {.n = 0};
+    char name[200];
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(linears) / sizeof(*linears); i++) {
+        snprintf(name, sizeof(name), "layers.0.attention.%s.weight", linears[i]);
+        add(&m, name, 2, 128, 128, 1);
+    }
+    add(&m, "vision_encoder.transformer.layers.0.attention.wo.weight", 2, 128, 128, 1);
+
+    struct planned p = make_plan(&m, "{\"model_type\": \"mistral_large4\"}", &by_default);
+    assert_int_equal(p.plan->selection.n_quantize, 5);
+    LISTED(p, "vision_encoder.transformer.layers.0.attention.wo");
+    assert_null(p.plan->misreading);
+    free_plan(&p);
+}
+
 static void experts_left_whole_are_one_entry(void **state)
 {
     const char *const ignore[] = {"mlp.experts"};
@@ -375,6 +397,7 @@ int main(void)
         cmocka_unit_test(readers_follow_their_rules),
         cmocka_unit_test(readers_of_compressed_tensors_follow_theirs),
         cmocka_unit_test(stacks_are_listed_as_engines_build_them),
+        cmocka_unit_test(engines_without_a_class_are_not_asked),
         cmocka_unit_test(experts_left_whole_are_one_entry),
         cmocka_unit_test(short_names_are_anchored),
         cmocka_unit_test(short_names_are_expressions_in_compressed_tensors),
