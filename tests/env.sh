@@ -10,6 +10,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-$here/../build/test-env}
 requirements=$here/requirements.txt
+alone=$here/requirements-alone.txt
 stamp=$dir/.requirements
 
 fail() {
@@ -18,7 +19,7 @@ fail() {
 }
 
 command -v python3 >/dev/null || fail "python3 is missing. On Debian: apt-get install python3 python3-venv"
-wanted="$(sha256sum <"$requirements") $(python3 --version)"
+wanted="$(cat "$requirements" "$alone" | sha256sum) $(python3 --version)"
 
 if [ -x "$dir/bin/python" ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
     echo "$(cd "$dir" && pwd)/bin/python"
@@ -35,6 +36,8 @@ rm -rf "$dir"
 python3 -m venv "$dir" >&2 || fail "python3 -m venv failed. On Debian: apt-get install python3-venv"
 "$dir/bin/python" -m pip install -qq --disable-pip-version-check --no-input \
     -r "$requirements" >&2 || fail "pip could not install $requirements"
+"$dir/bin/python" -m pip install -qq --disable-pip-version-check --no-input --no-deps --ignore-requires-python \
+    -r "$alone" >&2 || fail "pip could not install $alone"
 "$dir/bin/python" - >&2 <<'CHECK' || fail "the environment in $dir does not work"
 import accelerate, compressed_tensors, ml_dtypes, numpy, safetensors.torch, tokenizers, torch, transformers
 assert torch.zeros(1).to(torch.float8_e4m3fn).dtype == torch.float8_e4m3fn

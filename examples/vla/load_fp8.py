@@ -108,20 +108,25 @@ class FP8Linear(nn.Module):
     def __init__(self, weight, scale, bias, dtype, fast=False):
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        self.dtype, self.fast = dtype, fast
+        self.dtype, self.wide, self.fast = dtype, dtype, fast  # rounded to one, then cast as the module is
         # Buffers: nothing here is trained, and .to(device) takes them along. _apply() keeps their types.
-        self.register_buffer("weight", weight)
+        self.register_buffer("weight_fp8", weight)
         self.register_buffer("weight_scale", scale)
         self.register_buffer("bias", bias)
 
     def _apply(self, fn, recurse=True):
         """.to(torch.bfloat16) of the whole policy must not make the weight wide, nor round its scales."""
-        kept = self.weight.dtype, self.weight_scale.dtype
-        raw = self.weight.view(torch.uint8), self.weight_scale
-        self.weight, self.weight_scale = raw[0], self.weight_scale.view(torch.uint8)
+        kept = self.weight_fp8.dtype, self.weight_scale.dtype
+        self.weight_fp8, self.weight_scale = self.weight_fp8.view(torch.uint8), self.weight_scale.view(torch.uint8)
         super()._apply(fn, recurse)
-        self.weight, self.weight_scale = self.weight.view(kept[0]), self.weight_scale.view(kept[1])
+        self.weight_fp8, self.weight_scale = self.weight_fp8.view(kept[0]), self.weight_scale.view(kept[1])
+        self.wide = fn(torch.zeros((), dtype=self.wide, device=self.weight_scale.device)).dtype
         return self
+
+    @property
+    def weight(self):
+        """The wide weight, made anew each time: policies cast their inputs to its dtype (SmolVLA, pi0)."""
+        return dequantize(self.weight_fp8, self.weight_scale, self.dtype).to(self.wide)
 
     def multiplies_in_fp8(self, x):
         by_row = self.weight_scale.numel() in (1, self.out_features)
@@ -131,15 +136,14 @@ class FP8Linear(nn.Module):
     def forward(self, x):
         if self.multiplies_in_fp8(x):
             return self.forward_fp8(x)
-        weight = dequantize(self.weight, self.weight_scale, x.dtype if self.dtype is None else self.dtype)
-        return nn.functional.linear(x, weight.to(x.dtype), None if self.bias is None else self.bias.to(x.dtype))
+        return nn.functional.linear(x, self.weight.to(x.dtype), None if self.bias is None else self.bias.to(x.dtype))
 
     def forward_fp8(self, x):
         rows = x.reshape(-1, self.in_features)
         scale = (rows.abs().amax(1, keepdim=True).to(torch.float32) / 448).clamp(min=2.0 ** -126)
         codes = (rows.to(torch.float32) / scale).clamp(-448, 448).to(torch.float8_e4m3fn)
         by_row = self.weight_scale.reshape(1, -1).expand(1, self.out_features).contiguous()
-        y = torch._scaled_mm(codes, self.weight.t(), scale_a=scale, scale_b=by_row, out_dtype=torch.bfloat16)
+        y = torch._scaled_mm(codes, self.weight_fp8.t(), scale_a=scale, scale_b=by_row, out_dtype=torch.bfloat16)
         y = y.to(x.dtype).reshape(*x.shape[:-1], self.out_features)
         return y if self.bias is None else y + self.bias.to(x.dtype)
 

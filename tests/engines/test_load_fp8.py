@@ -77,8 +77,22 @@ class LoadTest(unittest.TestCase):
         before = self.logits(model)
         model.to(torch.float32).to(BF16)
         narrow = [m for m in model.modules() if isinstance(m, loader.FP8Linear)]
-        self.assertTrue(all(m.weight.dtype == F8 and m.weight_scale.dtype == F32 for m in narrow))
+        self.assertTrue(all(m.weight_fp8.dtype == F8 and m.weight_scale.dtype == F32 for m in narrow))
         self.assertTrue(torch.equal(before, self.logits(model)))
+
+    def test_weight_is_wide(self):
+        """Policies cast their inputs to the dtype of a weight, which is the module's, not that of the file."""
+        made = quantized(checkpoint("qwen3"))
+        wide = os.path.join(fresh_dir(), "x")
+        fp8q("dequantize", made, wide, "-q")
+        values, model = read(wide), loader.load_fp8(bare(checkpoint("qwen3")), made)
+        for dtype in (BF16, F32, BF16):
+            model.to(dtype)
+            narrow = {n: m for n, m in model.named_modules() if isinstance(m, loader.FP8Linear)}
+            for name, m in narrow.items():
+                self.assertEqual(m.weight.dtype, dtype)
+                self.assertTrue(torch.equal(m.weight.to(BF16), values[name + ".weight"]), name)
+        self.assertGreater(len(narrow), 5)
 
     def test_refusals(self):
         made = quantized(checkpoint("qwen3"))
