@@ -5,14 +5,11 @@
 #include "calibration/codes.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/dir.h"
 #include "base/io.h"
 #include "base/mem.h"
-#include "base/path.h"
-
-/* Under this name it is created; it loses it at once.  */
-#define CODES_NAME "codes.tmp"
 
 static bool is_rounded(const struct fp8q_plan *plan, const struct fp8q_piece *piece)
 {
@@ -35,9 +32,9 @@ bool fp8q_codes_take(const struct fp8q_codes *codes, size_t source)
 
 /* ---- open and close -------------------------------------------------------------------------- */
 
-static int create_file(struct fp8q_codes *c, const char *dir, struct fp8q_error *err)
+static int create_file(struct fp8q_codes *c, const char *path, struct fp8q_error *err)
 {
-    c->path = fp8q_join(dir, CODES_NAME);
+    c->path = strdup(path);
     if (!c->path)
         return fp8q_fail_nomem(err);
 
@@ -96,8 +93,8 @@ static void take_pieces(struct fp8q_codes *c)
         c->group_amax[i] = -1;
 }
 
-int fp8q_codes_open(const struct fp8q_plan *plan, const struct fp8q_kernel *kernel, const char *dir,
-                    struct fp8q_codes *c, struct fp8q_error *err)
+int fp8q_codes_open(const struct fp8q_plan *plan, const struct fp8q_kernel *kernel,
+                    const char *path, struct fp8q_codes *c, struct fp8q_error *err)
 {
     *c = (struct fp8q_codes){
         .plan = plan, .kernel = kernel, .fd = -1, .stand_in = {.has = has, .read = read_rows}};
@@ -108,7 +105,7 @@ int fp8q_codes_open(const struct fp8q_plan *plan, const struct fp8q_kernel *kern
         return fp8q_fail_nomem(err);
 
     take_pieces(c);
-    return create_file(c, dir, err);
+    return create_file(c, path, err);
 }
 
 void fp8q_codes_close(struct fp8q_codes *c)

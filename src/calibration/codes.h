@@ -35,9 +35,9 @@ struct fp8q_codes {
 /* Bytes of the working file: of all two-dimensional weights of the plan that become FP8.  */
 uint64_t fp8q_codes_size(const struct fp8q_plan *plan);
 
-/* Creates the working file in @dir.  fp8q_codes_close() it in every case.  */
-int fp8q_codes_open(const struct fp8q_plan *plan, const struct fp8q_kernel *kernel, const char *dir,
-                    struct fp8q_codes *codes_out, struct fp8q_error *err);
+/* Creates the working file at @path and takes the name away.  fp8q_codes_close() it in every case.  */
+int fp8q_codes_open(const struct fp8q_plan *plan, const struct fp8q_kernel *kernel,
+                    const char *path, struct fp8q_codes *codes_out, struct fp8q_error *err);
 void fp8q_codes_close(struct fp8q_codes *codes);
 
 /* Whether source tensor @source is rounded here.  */

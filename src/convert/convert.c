@@ -229,7 +229,11 @@ static int round_layers(const struct job *j, const struct fp8q_outdir *out, stru
 {
     const struct fp8q_sequential_job job = {
         .codes = &r->codes, .inputs = j->o->request->inputs, .watch = j->o->watch};
-    FP8Q_TRY(fp8q_codes_open(j->plan, j->o->kernel, out->names.work, &r->codes, err));
+    char *path = fp8q_join(out->names.work, FP8Q_CODES_NAME);
+    int status =
+        path ? fp8q_codes_open(j->plan, j->o->kernel, path, &r->codes, err) : fp8q_fail_nomem(err);
+    free(path);
+    FP8Q_TRY(status);
     FP8Q_TRY(fp8q_sequential_run(&job, s, warnings, err));
     FP8Q_TRY(warn_about_inputs(j, s, warnings, err));
     return fp8q_sequential_json(s, j->o->request->inputs, &r->json, err);

@@ -89,7 +89,8 @@ enum entry {
     ENTRY_COMMIT,
     ENTRY_OLD,
     ENTRY_RECORD,
-    ENTRY_REPLACED
+    ENTRY_REPLACED,
+    ENTRY_CODES
 };
 
 /* By its name; with a random ending while it is not whole.  */
@@ -101,6 +102,7 @@ static enum entry entry_of(const char *name)
     } table[] = {{FP8Q_STATE_NAME, ENTRY_STATE},
                  {FP8Q_COMMIT_NAME, ENTRY_COMMIT},
                  {FP8Q_REPLACED_LOCK_NAME, ENTRY_REPLACED},
+                 {FP8Q_CODES_NAME, ENTRY_CODES},
                  {"shard-", ENTRY_RECORD},
                  {"shard.", ENTRY_RECORD}};
 
@@ -177,6 +179,7 @@ static int clear(const struct fp8q_destination *names, char **list, size_t n, en
 static int clear_in_order(const struct fp8q_destination *names, char **list, size_t n,
                           struct fp8q_error *err)
 {
+    FP8Q_TRY(clear(names, list, n, ENTRY_CODES, err));
     FP8Q_TRY(clear(names, list, n, ENTRY_RECORD, err));
     FP8Q_TRY(clear(names, list, n, ENTRY_STATE, err));
     FP8Q_TRY(clear(names, list, n, ENTRY_COMMIT, err));

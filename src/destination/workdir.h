@@ -28,6 +28,7 @@ struct fp8q_outdir {
 #define FP8Q_STATE_NAME "state.json"
 #define FP8Q_COMMIT_NAME "commit.json"
 #define FP8Q_REPLACED_LOCK_NAME "replaced.lock" /* a file that a lock was written over */
+#define FP8Q_CODES_NAME "codes"                 /* of rounded values, until it loses its name */
 
 /* Reads the state; *@json_out is NULL if there is none.  FP8Q_E_FORMAT if it is none that fp8q
  * wrote.  */

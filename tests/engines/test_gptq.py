@@ -119,6 +119,27 @@ class Gptq(Case):
         self.compare("gptq-unaligned", forward.SMALL | dict(intermediate_size=328, num_hidden_layers=1), "--unaligned",
                      "quantize")
 
+    def test_experts(self):
+        """Experts are rounded by the tokens that come to them; those that none comes to stay plain, and are named."""
+        source, _ = forward.make("gptq-experts", "qwen3_moe", forward.EXPERTS | dict(num_hidden_layers=1))
+        ids = samples(forward.EXPERTS["vocab_size"])
+        plain = read(quantized(source))
+        some = forward.write_inputs(source + ".some.safetensors", ids)
+        got = read(quantized(source, "--gptq", "--inputs", some))
+        experts = [n for n in plain if ".experts." in n and n.endswith("proj.weight")]
+        changed = [n for n in experts if raw(got[n]) != raw(plain[n])]
+        self.check(len(experts) == 24 and len(changed) >= 12, f"GPTQ in {len(changed)} of {len(experts)} experts' weights")
+        self.equal(fp8q("verify", quantized(source, "--gptq", "--inputs", some), "--source", source)[0], 0, "verify")
+
+        # Two tokens come to four of the eight experts at most, and nothing is held out.
+        few = forward.write_inputs(source + ".few.safetensors", [ids[0][:2]])
+        status, told = fp8q_json("quantize", source, fresh_dir() + "/out", "--gptq", "--inputs", few)
+        warnings = {w["id"]: w["message"] for w in told["warnings"]}
+        self.equal((status, set(warnings)), (0, {"gptq-unreached", "calibration-unheld"}), "few")
+        self.check("model.layers.0.mlp.experts." in warnings["gptq-unreached"], warnings["gptq-unreached"])
+        out = read(told["output"])
+        self.check(all(raw(out[n]) == raw(plain[n]) for n in plain if n.endswith("proj.weight")), "few: plain")
+
 
 if __name__ == "__main__":
-    main(at_least=60)
+    main(at_least=66)
