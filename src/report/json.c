@@ -241,7 +241,10 @@ static void parts_json(const struct fp8q_result_parts *parts, const char *name, 
     fp8q_jsonw_open(w, name, '[');
     for (size_t i = 0; i < parts->count; i++) {
         fp8q_jsonw_open(w, NULL, '{');
-        fp8q_jsonw_uint(w, key, parts->items[i].key);
+        if (key)
+            fp8q_jsonw_uint(w, key, parts->items[i].key);
+        else
+            fp8q_jsonw_string(w, "name", parts->items[i].name);
         fp8q_jsonw_uint(w, "tokens", parts->items[i].tokens);
         fp8q_jsonw_number(w, "kld", parts->items[i].kld);
         fp8q_jsonw_number(w, "top1", parts->items[i].top1);
@@ -268,6 +271,7 @@ static void eval_json(const struct fp8q_result_eval *e, struct fp8q_jsonw *w)
 
     parts_json(&e->samples, "samples", "sample", w);
     parts_json(&e->modalities, "modalities", "modality", w);
+    parts_json(&e->categories, "categories", NULL, w);
     parts_json(&e->positions, "positions", "from", w);
     fp8q_jsonw_open(w, "layer_error", '[');
     for (size_t i = 0; i < e->n_layers; i++)

@@ -134,6 +134,28 @@ static void write_kld(const struct fp8q_result_eval *e, struct fp8q_text *t)
     }
 }
 
+/* A mean hides a kind of input that suffers more.  */
+static void write_categories(const struct fp8q_result_parts *parts, struct fp8q_text *t)
+{
+    if (parts->count == 0)
+        return;
+
+    fp8q_text_puts(t,
+                   "\n| category | samples | tokens | KL divergence, nats | same first choice |\n"
+                   "|---|---|---|---|---|\n");
+    for (size_t i = 0; i < parts->count; i++) {
+        const struct fp8q_result_part *p = &parts->items[i];
+        fp8q_text_puts(t, "| ");
+        fp8q_put_markdown(t, *p->name ? p->name : "(none)");
+        fp8q_text_printf(t, " | %llu | %llu | ", (unsigned long long)p->samples,
+                         (unsigned long long)p->tokens);
+        fp8q_put_interval(t, p->kld, p->kld_se);
+        fp8q_text_puts(t, " | ");
+        fp8q_put_share(t, p->top1);
+        fp8q_text_puts(t, " |\n");
+    }
+}
+
 static void write_left(const struct fp8q_facts *f, struct fp8q_text *t)
 {
     fp8q_text_puts(t,
@@ -262,6 +284,7 @@ void fp8q_facts_card(const struct fp8q_facts *f, struct fp8q_text *t)
 
     write_facts(f, t);
     write_kld(&f->results.eval, t);
+    write_categories(&f->results.eval.categories, t);
     fp8q_text_puts(t, "\n");
     write_left(f, t);
     write_gate(&f->results.gate, t);
@@ -289,6 +312,7 @@ void fp8q_facts_comment(const struct fp8q_facts *f, struct fp8q_text *t)
 
     fp8q_text_puts(t, "\n<details><summary>More</summary>\n");
     write_kld(&f->results.eval, t);
+    write_categories(&f->results.eval.categories, t);
     fp8q_text_puts(t, "\n");
     write_left(f, t);
     write_gate(&f->results.gate, t);

@@ -48,23 +48,42 @@ static void write_rows(const struct fp8q_result_eval *e, struct fp8q_text *t)
     fp8q_table_close(t);
 }
 
+enum { MOST_PARTS = 5000 };
+
 static void write_parts(const struct fp8q_result_parts *parts, const char *caption,
-                        const char *headings, bool modality, struct fp8q_text *t)
+                        const char *headings, struct fp8q_text *t)
 {
-    enum { MOST = 5000 };
     if (parts->count == 0)
         return;
 
     fp8q_table_open(t, caption, headings);
-    for (size_t i = 0; i < parts->count && i < MOST; i++) {
+    for (size_t i = 0; i < parts->count && i < MOST_PARTS; i++) {
         const struct fp8q_result_part *p = &parts->items[i];
-        fp8q_text_puts(t, "\n<tr><th scope=\"row\">");
-        if (modality)
-            fp8q_put_html(t, fp8q_modality_name(p->key));
-        else
-            fp8q_text_printf(t, "%llu", (unsigned long long)p->key);
+        fp8q_text_printf(t, "\n<tr><th scope=\"row\">%llu", (unsigned long long)p->key);
         fp8q_cell_count(t, p->tokens);
         fp8q_cell_number(t, 4, p->kld);
+        fp8q_cell_share(t, p->top1);
+    }
+    fp8q_table_close(t);
+}
+
+/* Kinds of tokens and of samples: few, each with its number of samples and its interval.  */
+static void write_kinds(const struct fp8q_result_parts *parts, bool modality, struct fp8q_text *t)
+{
+    if (parts->count == 0)
+        return;
+
+    fp8q_table_open(
+        t, modality ? "By kind of token" : "By category of sample",
+        modality ? "tokens of|#samples|#tokens|#KLD, nats (\xC2\xB1 95 %)|#same first choice"
+                 : "category|#samples|#tokens|#KLD, nats (\xC2\xB1 95 %)|#same first choice");
+    for (size_t i = 0; i < parts->count && i < MOST_PARTS; i++) {
+        const struct fp8q_result_part *p = &parts->items[i];
+        const char *unnamed = modality ? fp8q_modality_name(p->key) : "(none)";
+        fp8q_row_text(t, *p->name ? p->name : unnamed);
+        fp8q_cell_count(t, p->samples);
+        fp8q_cell_count(t, p->tokens);
+        fp8q_cell_interval(t, p->kld, p->kld_se);
         fp8q_cell_share(t, p->top1);
     }
     fp8q_table_close(t);
@@ -102,14 +121,13 @@ static void write_eval(const struct fp8q_result_eval *e, struct fp8q_text *t)
     fp8q_text_puts(t, "</div>\n");
 
     write_rows(e, t);
-    write_parts(&e->modalities, "By kind of token",
-                "tokens of|#tokens|#KLD, nats|#same first choice", true, t);
+    write_kinds(&e->modalities, true, t);
+    write_kinds(&e->categories, false, t);
     fp8q_text_puts(t,
                    "<details><summary>By position and by sample</summary>\n<div class=\"pair\">");
     write_parts(&e->positions, "By position in the sample",
-                "#from position|#tokens|#KLD, nats|#same first choice", false, t);
-    write_parts(&e->samples, "By sample", "#sample|#tokens|#KLD, nats|#same first choice", false,
-                t);
+                "#from position|#tokens|#KLD, nats|#same first choice", t);
+    write_parts(&e->samples, "By sample", "#sample|#tokens|#KLD, nats|#same first choice", t);
     fp8q_text_puts(t, "</div></details>\n");
 }
 

@@ -125,7 +125,10 @@ static void read_parts(struct input *in, const char *name, const char *key,
             continue;
 
         (void)fp8q_json_uint(fp8q_json_get(item, key), &part.key);
+        (void)fp8q_json_uint(fp8q_json_get(item, "samples"), &part.samples);
+        part.name = fp8q_json_string(fp8q_json_get(item, "name"), "");
         part.kld = measured(in, item, "kld", INFINITY);
+        part.kld_se = figure(item, "kld_se");
         part.top1 = figure(item, "top1");
         if (grow(in, &parts->items, parts->count, &parts->cap, sizeof(*parts->items)))
             parts->items[parts->count++] = part;
@@ -168,6 +171,7 @@ static void read_eval(struct input *in, struct fp8q_measurements *r)
 
     read_parts(in, "samples", "sample", &e->samples);
     read_parts(in, "modalities", "modality", &e->modalities);
+    read_parts(in, "categories", "category", &e->categories);
     read_parts(in, "positions", "from", &e->positions);
     read_layers(in, e);
 }
@@ -407,6 +411,7 @@ void fp8q_measurements_reset(struct fp8q_measurements *r)
 {
     free(r->eval.samples.items);
     free(r->eval.modalities.items);
+    free(r->eval.categories.items);
     free(r->eval.positions.items);
     free(r->eval.layer_error);
     free(r->sweep.units);

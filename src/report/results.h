@@ -27,11 +27,12 @@ struct fp8q_result_row {
 enum { FP8Q_RESULT_OUTPUT, FP8Q_RESULT_FLOOR, FP8Q_RESULT_WEIGHTS, FP8Q_RESULT_REQUANT };
 enum { FP8Q_RESULT_ROWS = 4 };
 
-/* Tokens taken together: a sample, a modality, a range of positions.  */
+/* Tokens taken together: a sample, a modality, a category of samples, a range of positions.  */
 struct fp8q_result_part {
-    uint64_t key; /* its number, or the first position */
-    uint64_t tokens;
-    double kld, top1;
+    uint64_t key;     /* its number, or the first position */
+    const char *name; /* of a category, and of a modality that says it; "": none */
+    uint64_t tokens, samples;
+    double kld, kld_se, top1;
 };
 struct fp8q_result_parts {
     struct fp8q_result_part *items;
@@ -43,7 +44,7 @@ struct fp8q_result_eval {
     const char *dataset, *acts, *stack, *created, *differences;
     uint64_t tokens;
     struct fp8q_result_row rows[FP8Q_RESULT_ROWS];
-    struct fp8q_result_parts samples, modalities, positions;
+    struct fp8q_result_parts samples, modalities, categories, positions;
     double *layer_error;
     size_t n_layers, layers_cap;
 };

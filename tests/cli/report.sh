@@ -79,3 +79,9 @@ card '---\r\nlicense: other\r\nlicense_name: "Example | License"\r\nlicense_link
 card '---\nlicense: [mit, apache-2.0]\nlicense_name: |\n  a\nlicense_link: &x y\n'
 card '---\nlicense:\n- mit\npipeline_tag: "a\\n---"\n---\n'
 card 'license: mit\n'
+
+# Categories of samples, with a name that would be markup, and one without a name.
+sed 's/^ "samples": \[/  "categories": [{"name": "pick | <b>place<\/b>", "tokens": 40, "samples": 2, "kld": 0.002, "kld_se": 0.0005, "top1": 0.95}, {"name": "", "tokens": 240, "samples": 1, "kld": 0.001, "kld_se": null, "top1": 0.9}],\n&/' eval.json >categories.json
+fp8q report out --eval categories.json -q -o categories.html
+grep -A8 "By category" categories.html | sed 's/<[^>]*>/ /g'
+fp8q report out --eval categories.json --format pr | grep -A3 '| category'

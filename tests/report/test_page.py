@@ -269,7 +269,9 @@ def test_hostile_results(reporter, top, data):
                                      "stack": evil, "fingerprints": prints, "acts": "served", "tokens": 10, "dataset": evil,
                                      "kld": kld, "top1": 0.5, "ppl": {}, "config_differences": evil,
                                      "rows": {"weights-only": {"kld": {"mean": 0}, "top1": 1}},
-                                     "samples": [{"tokens": 10, "kld": 0.25, "top1": 0.5}], "layer_error": [0.1, None, 1e-9]}))
+                                     "samples": [{"tokens": 10, "kld": 0.25, "top1": 0.5}],
+                                     "categories": [{"name": evil, "samples": 1, "tokens": 10, "kld": 0.25, "top1": 0.5}],
+                                     "layer_error": [0.1, None, 1e-9]}))
     gate_file.write_text(json.dumps({"command": "gate", "fingerprints": prints, "verdict": evil, "checks": [
         {"id": evil, "status": evil, "message": evil, "tier": 1, "n": 3, "observed": 1e300, "limit": 1e-300, "ci_low": -1,
          "ci_high": None}]}))
