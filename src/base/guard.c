@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/dir.h"
+#include "base/io.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/text.h"
@@ -228,6 +229,70 @@ int fp8q_guard_claim(struct fp8q_guard_list *guard, const char *path, struct fp8
     int status = claim(guard, real ? real : path, err);
     free(real);
     return status;
+}
+
+/* ---- what a result may replace --------------------------------------------------------------- */
+
+/* By its first bytes: safetensors, GGUF, or the zip and pickle files of torch.  */
+static int is_weights(const char *path, bool *weights_out, struct fp8q_error *err)
+{
+    enum { LOOKED_AT = 4096 };
+    static const char own[] = "\"format\":\"fp8q-";
+    char begin[LOOKED_AT];
+    struct stat st;
+    int fd;
+
+    *weights_out = false;
+    FP8Q_TRY(fp8q_open_read(path, &st, &fd, err));
+    size_t n = (size_t)fp8q_min_u64((uint64_t)st.st_size, sizeof(begin));
+    int status = fp8q_pread(fd, begin, n, 0, path, err);
+    (void)fp8q_close(&fd, path, NULL);
+    FP8Q_TRY(status);
+
+    /* The length of the header, of which the upper bytes are zero, and the header.  */
+    bool safetensors =
+        n > 8 && memcmp(begin + 4, "\0\0\0\0{", 5) == 0 && !memmem(begin, n, own, sizeof(own) - 1);
+    *weights_out = safetensors || (n > 4 && memcmp(begin, "GGUF", 4) == 0) ||
+                   (n > 4 && memcmp(begin, "PK\3\4", 4) == 0) ||
+                   (n > 2 && begin[0] == '\x80' && begin[1] >= 2 && begin[1] <= 5);
+    return FP8Q_OK;
+}
+
+/* A directory with a config.json and weights, or an index of them.  */
+static int is_checkpoint(const char *dir, bool *checkpoint_out, struct fp8q_error *err)
+{
+    char **names;
+    size_t count;
+    bool config = false, weights = false;
+
+    FP8Q_TRY(fp8q_list_dir(dir, &names, &count, err));
+    for (size_t i = 0; i < count; i++) {
+        config = config || strcmp(names[i], "config.json") == 0;
+        weights = weights || fp8q_ends_with(names[i], ".safetensors") ||
+                  fp8q_ends_with(names[i], ".index.json") || fp8q_ends_with(names[i], ".bin");
+    }
+    fp8q_names_free(names, count);
+    *checkpoint_out = config && weights;
+    return FP8Q_OK;
+}
+
+int fp8q_guard_replaced(const char *path, struct fp8q_error *err)
+{
+    struct fp8q_shown shown;
+    bool weights, checkpoint = false;
+    FP8Q_TRY(is_weights(path, &weights, err));
+    if (!weights) {
+        char *dir = fp8q_dir_of(path);
+        int status = dir ? is_checkpoint(dir, &checkpoint, err) : fp8q_fail_nomem(err);
+        free(dir);
+        FP8Q_TRY(status);
+    }
+
+    if (!weights && !checkpoint)
+        return FP8Q_OK;
+    return fp8q_fail(err, FP8Q_E_ARG, "output-is-checkpoint",
+                     "%s: is %s, which no result replaces; write to another place",
+                     fp8q_show(&shown, path), weights ? "a weight file" : "a file of a checkpoint");
 }
 
 int fp8q_guard_find_below(const struct fp8q_guard_list *guard, const char *dir,

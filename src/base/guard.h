@@ -35,6 +35,11 @@ int fp8q_guard_check(const struct fp8q_guard_list *guard, const char *path, stru
  * (FP8Q_E_ARG "output-twice").  */
 int fp8q_guard_claim(struct fp8q_guard_list *guard, const char *path, struct fp8q_error *err);
 
+/* FP8Q_E_ARG "output-is-checkpoint" if the regular file at @path, which a result would replace, is a
+ * weight file or lies beside the config.json of a checkpoint: whether this run reads it or not.
+ * Calibration files of fp8q look like weights, and are none.  */
+int fp8q_guard_replaced(const char *path, struct fp8q_error *err);
+
 /* The first guarded file or directory that is @dir or lies in it, or NULL: what would go with it if
  * it were replaced.  Links count by what they lead to.  */
 int fp8q_guard_find_below(const struct fp8q_guard_list *guard, const char *dir,

@@ -140,6 +140,11 @@ static int check_target(const char *path, struct target *t, struct fp8q_guard_li
 
     if (t->place == PLACE_FILE) {
         FP8Q_TRY(check_file(t, path, err));
+        /* First what this run reads, which says more.  */
+        if (guard)
+            FP8Q_TRY(fp8q_guard_check(guard, t->path, err));
+        if (t->exists)
+            FP8Q_TRY(fp8q_guard_replaced(t->path, err));
         return guard ? fp8q_guard_claim(guard, t->path, err) : FP8Q_OK;
     }
 

@@ -28,7 +28,7 @@
 
 /* Before the work: that @path can become a result file, and is nothing that this run reads
  * (fp8q_guard_claim(); @guard may be NULL).  Creates nothing.  FP8Q_E_ARG "output-is-input",
- * "output-twice", "output-directory"; FP8Q_E_IO where it cannot be written.  */
+ * "output-twice", "output-directory", "output-is-checkpoint"; FP8Q_E_IO where it cannot be written.  */
 int fp8q_output_check(const char *path, struct fp8q_guard_list *guard, struct fp8q_error *err);
 
 /* The regular file that an output at @path makes or replaces: its absolute path, links followed, in

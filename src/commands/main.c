@@ -73,10 +73,6 @@ static void install_handlers(void)
         if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
             sigaction(signals[i], &action, NULL);
     }
-
-    /* A closed pipe is an error of a write, checked like any other, not a silent death half-way. */
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* the write then fails with EFBIG, which is reported */
 }
 
 /* A standard stream that the caller closed would give its number to the next file that is opened,
@@ -188,6 +184,9 @@ int main(int argc, char **argv)
     char *help_of[] = {NULL, help, NULL};
     struct cli cli;
     hold_standard_streams();
+    /* A closed pipe is an error of a write, checked like any other, not a silent death half-way. */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* the write then fails with EFBIG, which is reported */
 
     /* For people a help, for a script a failure.  */
     if (argc < 2) {

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/dir.h"
+#include "base/output.h"
 #include "base/path.h"
 #include "destination/commit.h"
 #include "destination/leftover.h"
@@ -98,6 +99,7 @@ static int check_lock(const struct fp8q_destination *names, const struct fp8q_ou
         return FP8Q_OK;
 
     FP8Q_TRY(fp8q_guard_check(job->rules.reads, job->lock_path, err));
+    FP8Q_TRY(fp8q_output_check(job->lock_path, NULL, err));
     int status = check_lock_place(names, job->lock_path, &outputs, err);
     fp8q_guard_reset(&outputs);
     return status;

@@ -101,6 +101,38 @@ ok "standard output full"
 same_as_ref dst
 rm -rf dst
 ok "a pipe without a reader: the status says it, and nobody is told"
+"$fp8q" quantize -q src out
+weight=model.layers.0.mlp.down_proj.weight
+for words in --help --version '__complete quantize --' 'quantize --help' 'families --json' 'check out' \
+    "inspect out --tensor $weight" 'verify out' 'report out --format md' 'report out --json' 'compare src' \
+    'quantize src -n' 'gate --print-policy'; do
+    # shellcheck disable=SC2086
+    each_full() { "$fp8q" $words >/dev/full; }
+    expect 3 'writing to standard output: No space left' each_full
+    {
+        sleep 0.1
+        code=0
+        # shellcheck disable=SC2086
+        "$fp8q" $words 2>/dev/null || code=$?
+        echo $code >code.txt
+    } | true
+    [ "$(cat code.txt)" = 3 ] || fail "status $(cat code.txt) of \"$words\" with a broken pipe, expected 3"
+done
+ok "a full disk and a broken pipe behind what each command prints"
+for how in json line; do
+    "$fp8q" quantize src dst --progress $how >/dev/null 2>/dev/full || fail "--progress $how on a full disk"
+    same_as_ref dst
+    rm -rf dst
+    {
+        sleep 0.1
+        "$fp8q" quantize src dst --progress $how 2>&1 >/dev/null || echo failed >code.txt
+    } | true
+    [ "$(cat code.txt)" = 3 ] || fail "--progress $how on a broken pipe"
+    same_as_ref dst
+    rm -rf dst
+done
+rm -r out
+ok "progress that nobody can read stops nothing"
 
 # ---- signals -----------------------------------------------------------------------------------
 for signal in INT:130 TERM:143 HUP:129; do

@@ -219,6 +219,58 @@ static void test_orphans(void **state)
     assert_int_equal(count(), before);
 }
 
+static void put_bytes(const char *path, const void *bytes, size_t len)
+{
+    assert_int_equal(fp8q_write_file(path, bytes, len, NULL), FP8Q_OK);
+}
+
+/* What a result would replace, whoever reads it: weights by their bytes, and whatever lies beside the
+ * config.json of a checkpoint.  */
+static void test_replaced(void **state)
+{
+    (void)state;
+    static const char bare[] = "\x02\0\0\0\0\0\0\0{}";
+    static const char calib[] =
+        "\x30\0\0\0\0\0\0\0{\"__metadata__\":{\"format\":\"fp8q-calib/1\"}}";
+    static const struct {
+        const char *path;
+        bool refused;
+    } table[] = {
+        {"weights", true},         {"link", true},
+        {"x.gguf", true},          {"x.bin", true},
+        {"old.pt", true},          {"model/config.json", true},
+        {"model/notes.txt", true}, {"model/new.json", false},
+        {"calib", false},          {"empty", false},
+        {"text", false},           {"settings/config.json", false},
+        {"short", false},
+    };
+    struct fp8q_error err;
+
+    put_bytes("weights", bare, sizeof(bare) - 1);
+    put_bytes("calib", calib, sizeof(calib) - 1);
+    put_bytes("short", bare, 8);
+    put_bytes("empty", "", 0);
+    put("text", "{}");
+    put("x.gguf", "GGUF....");
+    put("x.bin", "PK\3\4....");
+    put("old.pt", "\x80\2....");
+    assert_int_equal(symlink("weights", "link"), 0);
+    assert_int_equal(mkdir("model", 0777), 0);
+    put("model/config.json", "{}");
+    put("model/notes.txt", "mine");
+    put("model/pytorch_model.bin", "x");
+    assert_int_equal(mkdir("settings", 0777), 0);
+    put("settings/config.json", "{}");
+
+    for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+        int status = check(table[i].path, NULL, &err);
+        if (status != (table[i].refused ? FP8Q_E_ARG : FP8Q_OK))
+            fail_msg("%s: %d %s", table[i].path, status, err.message);
+        if (table[i].refused)
+            assert_string_equal(err.id, "output-is-checkpoint");
+    }
+}
+
 static void test_guard(void **state)
 {
     (void)state;
@@ -324,6 +376,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_written_into, enter, leave),
         cmocka_unit_test_setup_teardown(test_abandoned, enter, leave),
         cmocka_unit_test_setup_teardown(test_orphans, enter, leave),
+        cmocka_unit_test_setup_teardown(test_replaced, enter, leave),
         cmocka_unit_test_setup_teardown(test_guard, enter, leave),
         cmocka_unit_test_setup_teardown(test_lies_in, enter, leave),
     };
