@@ -38,7 +38,7 @@ fixed)
         # What writes files is slow, and gets fewer.
         case $target in
         checkpoint | grammar) runs=2000 ;;
-        manifest | tokenizer) runs=20000 ;;
+        manifest | tokenizer | report) runs=20000 ;;
         *) runs=100000 ;;
         esac
         run "$target" -seed=1 "-runs=$runs" -reload=0
