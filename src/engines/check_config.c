@@ -50,12 +50,22 @@ static int judge_scheme(struct fp8q_judge *j)
     return FP8Q_OK;
 }
 
+/* Without a size lmdeploy takes blocks of 128x128, but one scale a tensor if inputs are static.  */
+static bool assumes_blocks(const struct fp8q_judge *j)
+{
+    const struct fp8q_json *scheme = fp8q_json_get(j->facts->config, "activation_scheme");
+    return (j->demands & FP8Q_ASSUMES_BLOCKS) &&
+           strcmp(fp8q_json_string(scheme, ""), "static") != 0;
+}
+
 static int judge_block_size(struct fp8q_judge *j)
 {
     const struct fp8q_json *said = fp8q_json_get(j->facts->config, "weight_block_size");
     bool blocks = has_scaling(j->facts, FP8Q_SCALING_BLOCK), is_said = !fp8q_json_is_null(said);
     uint64_t pair[2];
 
+    if (blocks && (!said || !is_said) && assumes_blocks(j))
+        return FP8Q_OK;
     if (blocks && (!said || !is_said))
         return fp8q_judge_say(j, FP8Q_STOPS, "block-size",
                               "add \"weight_block_size\": [128, 128] to quantization_config",

@@ -169,15 +169,18 @@ static enum flaw find_size_flaw(const struct fp8q_judge *j, const struct fp8q_pa
 static enum flaw find_name_flaw(const struct fp8q_judge *j, const struct fp8q_disk_weight *w)
 {
     const struct fp8q_reading *r = j->judgement->reading;
-    const char *wanted = is_block(w) ? r->block_scale : r->other_scale;
-    if (w->layout.scaling == FP8Q_SCALING_GROUP)
+    const char *wanted = is_block(w) ? r->block_scale : r->other_scale, *alias = NULL;
+    if (w->layout.scaling == FP8Q_SCALING_GROUP) {
         wanted = r->group_scale;
+        alias = r->group_alias;
+    }
     size_t len = strlen(w->weight->name);
-    bool usual = strncmp(w->scale->name, w->weight->name, len) == 0;
-
-    if (!usual)
+    if (strncmp(w->scale->name, w->weight->name, len) != 0)
         return FLAW_RARE_NAME;
-    return strcmp(w->scale->name + len, wanted) == 0 ? FLAW_NONE : FLAW_NAME;
+
+    const char *ending = w->scale->name + len;
+    bool fits = strcmp(ending, wanted) == 0 || (alias && strcmp(ending, alias) == 0);
+    return fits ? FLAW_NONE : FLAW_NAME;
 }
 
 static bool is_head(const char *name)

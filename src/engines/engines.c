@@ -18,10 +18,10 @@
 
 const struct fp8q_engine_row fp8q_engines[FP8Q_N_ENGINES] = {
     [FP8Q_VLLM] = {"vllm", "vLLM", "0.33.0", true, true},
-    [FP8Q_SGLANG] = {"sglang", "SGLang", "0.5.23", false, true},
+    [FP8Q_SGLANG] = {"sglang", "SGLang", "0.5.23", true, true},
     [FP8Q_TRANSFORMERS] = {"transformers", "transformers", "5.24.0", true, true},
     [FP8Q_TRTLLM] = {"trtllm", "TensorRT-LLM", "source of 2026", false, true},
-    [FP8Q_LMDEPLOY] = {"lmdeploy", "lmdeploy", "0.18.0", false, true},
+    [FP8Q_LMDEPLOY] = {"lmdeploy", "lmdeploy", "0.18.0", true, true},
     [FP8Q_LLAMA_CPP] = {"llama.cpp", "llama.cpp", "as in llama-cpp-python 0.3.36", true, false},
 };
 
@@ -78,6 +78,7 @@ static const struct fp8q_reading readings[] = {
      .block_scale = FP8Q_SCALE_INV_ENDING,
      .other_scale = FP8Q_SCALE_ENDING,
      .group_scale = FP8Q_SCALE_INV_ENDING,
+     .group_alias = FP8Q_SCALE_ENDING,
      .demands = FP8Q_FUSED_ALIKE | FP8Q_PARTS_ALIGNED | FP8Q_COLUMNS_ALIGNED | FP8Q_HEAD_FLOAT |
                 FP8Q_NO_BYTE_SCALES | FP8Q_BLOCKS_OF_128 | FP8Q_SAYS_SCHEME | FP8Q_ROUNDS_SCALES,
      .gpus = "NVIDIA Ada, Hopper, Blackwell; AMD MI300 and later; x86 CPUs with AMX",
@@ -89,8 +90,7 @@ static const struct fp8q_reading readings[] = {
      .block_scale = FP8Q_SCALE_ENDING,
      .other_scale = FP8Q_SCALE_ENDING,
      .demands = FP8Q_FUSED_ALIKE | FP8Q_PARTS_ALIGNED | FP8Q_COLUMNS_ALIGNED | FP8Q_HEAD_NO_BLOCKS |
-                FP8Q_NO_STACKS | FP8Q_NO_BYTE_SCALES | FP8Q_BLOCKS_OF_128 | FP8Q_ROUNDS_SCALES |
-                FP8Q_EXPERTS_STATIC,
+                FP8Q_NO_BYTE_SCALES | FP8Q_BLOCKS_OF_128 | FP8Q_ROUNDS_SCALES | FP8Q_EXPERTS_STATIC,
      .gpus = "NVIDIA Ada, Hopper, Blackwell; AMD MI300 and later",
      .other = "Ampere by weight-only kernels (Marlin) where a scale is of a row or a tensor"},
     {.engine = FP8Q_SGLANG,
@@ -152,7 +152,8 @@ static const struct fp8q_reading readings[] = {
      .block_scale = FP8Q_SCALE_INV_ENDING,
      .other_scale = FP8Q_SCALE_INV_ENDING,
      .demands = FP8Q_FUSED_ALIKE | FP8Q_PARTS_ALIGNED | FP8Q_COLUMNS_ALIGNED | FP8Q_HEAD_FLOAT |
-                FP8Q_NO_BYTE_SCALES | FP8Q_BLOCKS_OF_128 | FP8Q_QUANTIZES_REST,
+                FP8Q_NO_BYTE_SCALES | FP8Q_BLOCKS_OF_128 | FP8Q_ASSUMES_BLOCKS |
+                FP8Q_QUANTIZES_REST,
      .gpus = "NVIDIA Ada, Hopper, Blackwell",
      .other = "older ones by the TurboMind engine, for the models that it has"},
     {.engine = FP8Q_LLAMA_CPP,
@@ -216,6 +217,8 @@ const char *fp8q_demand_text(enum fp8q_demand demand)
         return "no scales of blocks in U8";
     case FP8Q_BLOCKS_OF_128:
         return "blocks of 128x128";
+    case FP8Q_ASSUMES_BLOCKS:
+        return "without `weight_block_size` too";
     case FP8Q_SAYS_SCHEME:
         return "`activation_scheme` dynamic";
     case FP8Q_QUANTIZES_REST:
@@ -230,6 +233,9 @@ const char *fp8q_demand_text(enum fp8q_demand demand)
     return "?";
 }
 
+static const char float_attention[] =
+    "SGLang builds the attention of this network in BF16, and takes FP8 values for weights";
+
 static const struct fp8q_exception exceptions[] = {
     {FP8Q_VLLM, FP8Q_FORMAT_FP8, "mistral3",
      "vLLM renames weight_scale_inv to weight_scale for this model type, and then finds no "
@@ -237,6 +243,21 @@ static const struct fp8q_exception exceptions[] = {
      "quantize with --format compressed-tensors", false},
     {FP8Q_LMDEPLOY, FP8Q_FORMAT_FP8, "mistral_large4", "lmdeploy has no class for this model type",
      "serve it with vLLM, SGLang or transformers", true},
+    {FP8Q_SGLANG, FP8Q_FORMAT_FP8, "llama mistral ministral3 phi3 internlm3 iquestcoder mistral3",
+     "SGLang's class for Llama renames weight_scale_inv to weight_scale, finds no such parameter, "
+     "and goes on without the scales",
+     "quantize with --format compressed-tensors", false},
+    {FP8Q_SGLANG, FP8Q_FORMAT_COMPRESSED_TENSORS,
+     "aria aya_vision bamba cwm emu3 fast_vlm flex_olmo fuyu got_ocr2 gpt_neox helium idefics2 "
+     "idefics3 internvl jamba llava_next llava_onevision nanochat ovis2 paligemma perception_lm "
+     "seed_oss smollm3 smolvlm vaultgemma video_llava vipllava",
+     "SGLang runs this network by transformers' class, and renames the target \"Linear\" as if it "
+     "were a module, so that it reaches none",
+     "quantize with --format fp8", false},
+    {FP8Q_SGLANG, FP8Q_FORMAT_FP8, "gpt_oss", float_attention, "serve it with another engine",
+     false},
+    {FP8Q_SGLANG, FP8Q_FORMAT_COMPRESSED_TENSORS, "gpt_oss", float_attention,
+     "serve it with another engine", false},
 };
 
 const struct fp8q_exception *fp8q_exception_of(enum fp8q_engine engine, enum fp8q_format format,

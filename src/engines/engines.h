@@ -61,7 +61,8 @@ enum fp8q_demand {
     FP8Q_SAYS_SCHEME = 1 << 13,    /* activation_scheme stands in the config */
     FP8Q_QUANTIZES_REST = 1 << 14, /* what no list excludes is quantized while it is loaded */
     FP8Q_ROUNDS_SCALES = 1 << 15,  /* on Blackwell block scales become powers of two */
-    FP8Q_EXPERTS_STATIC = 1 << 16  /* experts with a scale a tensor have one for their inputs too */
+    FP8Q_EXPERTS_STATIC = 1 << 16, /* experts with a scale a tensor have one for their inputs too */
+    FP8Q_ASSUMES_BLOCKS = 1 << 17  /* of 128x128, where the config gives no size */
 };
 
 /* One demand in a few words: "no FP8 lm_head".  */
@@ -74,6 +75,7 @@ struct fp8q_reading {
     const char *block_scale;  /* what block scales of X.weight are called, behind its name */
     const char *other_scale;  /* the same of scales a row or a tensor */
     const char *group_scale;  /* the same of MXFP8, which the fp8 format calls mxfp8 */
+    const char *group_alias;  /* another name that will do for these, or NULL */
     unsigned demands;         /* bits of enum fp8q_demand */
     const char *gpus, *other; /* FP8 arithmetic there; what happens elsewhere */
     const char *group_gpus;   /* both, of MXFP8 */

@@ -250,6 +250,12 @@ static void good_ones_load(void **state)
          .id = NULL,
          .config = CT_OF(GROUP("group_0", "group", "group"), IGNORED),
          .stopped = SGLANG | TRT | LMDEPLOY | LLAMA},
+        {.what = "MXFP8 by vLLM's names",
+         .config = MXFP8_OF(DYNAMIC LISTED),
+         .mxfp8 = true,
+         .one_scale = true, /* names the scales so */
+         .stopped = HF | LMDEPLOY | LLAMA,
+         .unknown = TRT},
         {.what = "scales in BF16",
          .config = good,
          .odd = {.name = "mlp.down_proj", .scale_in = FP8Q_BF16}},
@@ -292,8 +298,11 @@ static void descriptions_are_found(void **state)
          .id = "activation-scheme"},
         {.what = "no block size",
          .config = FP8_OF(DYNAMIC LISTED),
-         .stopped = ALL,
+         .stopped = ALL & ~LMDEPLOY, /* which has no other blocks */
          .id = "block-size"},
+        {.what = "no block size, and static inputs",
+         .config = FP8_OF(", \"activation_scheme\": \"static\"" LISTED),
+         .stopped = ALL},
         {.what = "no groups", .config = CT_OF("", IGNORED), .stopped = ALL, .id = "config-groups"},
         {.what = "another strategy", .config = channel_ct, .stopped = ALL, .id = "config-groups"},
         {.what = "two groups",
@@ -454,7 +463,7 @@ static void weights_of_compressed_tensors_are_looked_at(void **state)
         {.what = "ct: a stack of experts",
          .config = good_ct,
          .id = "stacked-experts",
-         .stopped = ALL & ~VLLM,
+         .stopped = ALL & ~(VLLM | SGLANG),
          .odd = {.name = "mlp.experts.down_proj"}},
         {.what = "ct: a stack that is left, named by its module alone",
          .config = CT_OF(GROUP("group_0", "block", "group"),
@@ -556,11 +565,22 @@ static void directories_have_traps(void **state)
          .stopped = ALL,
          .config = "{\"type\": \"pi0\", \"quantization_config\": {\"quant_method\": "
                    "\"fp8\"" BLOCKS DYNAMIC LISTED "}}"},
-        {.what = "a model type that vLLM renames",
+        {.what = "a model type that vLLM and SGLang rename",
          .id = "model",
-         .stopped = VLLM,
+         .stopped = VLLM | SGLANG,
          .config = "{\"model_type\": \"mistral3\", \"quantization_config\": {\"quant_method\": "
                    "\"fp8\"" BLOCKS DYNAMIC LISTED "}}"},
+        {.what = "a model type whose scales SGLang's class renames",
+         .id = "model",
+         .stopped = SGLANG,
+         .config = "{\"model_type\": \"llama\", \"quantization_config\": {\"quant_method\": "
+                   "\"fp8\"" BLOCKS DYNAMIC LISTED "}}"},
+        {.what = "a model type that SGLang leaves to transformers",
+         .id = NULL,
+         .stopped = SGLANG | LMDEPLOY,
+         .config = "{\"model_type\": \"smollm3\", \"quantization_config\": {\"quant_method\": "
+                   "\"compressed-tensors\", \"format\": \"float-quantized\", \"config_groups\": "
+                   "{" GROUP("group_0", "block", "group") "}" IGNORED "}}"},
     };
     (void)state;
     EXPECT(samples);

@@ -12,13 +12,17 @@ list=$here/$engine.txt
 [ -f "$list" ] || { echo "env.sh: there is no $list" >&2; exit 1; }
 bare=$(sed -n 's/^# no-deps: //p' "$list")
 sources=$(sed -n 's/^# sources: //p' "$list")
+below=$(sed -n 's/^# over: //p' "$list")
 if [ -n "$newest" ]; then
     bare=$(echo "$bare" | sed 's/^\([^ ]*\)==[^ ]*/\1/')
     sources=${sources%%==*}
 fi
 
+# What lies below is made first, and its packages are seen from here: one torch for several engines.
+[ -z "$below" ] || below=$("$0" "$below" ${newest:+"$newest"} | tail -n 1)
+
 key=$(cat "$list" - <<KEY | sha256sum | cut -c1-12
-$bare $sources $(python3 --version)
+$bare $sources $below $(python3 --version)
 KEY
 )
 dir=${FP8Q_ENGINES:-${XDG_CACHE_HOME:-$HOME/.cache}/fp8q-engines}/$engine-${newest:-$key}
@@ -28,6 +32,11 @@ if [ ! -f "$dir/.done" ]; then
     rm -rf "$dir"
     mkdir -p "$dir"
     python3 -m venv "$dir" >&2
+    [ -z "$below" ] || "$below" - "$dir" <<'PATHS'
+import pathlib, sys, sysconfig
+site, = pathlib.Path(sys.argv[1]).glob("lib/python3*/site-packages")
+(site / "below.pth").write_text(sysconfig.get_path("purelib"))
+PATHS
     "$dir/bin/python" -m pip install -qq --disable-pip-version-check --no-input -r "$list" >&2
     # shellcheck disable=SC2086
     [ -z "$bare" ] ||

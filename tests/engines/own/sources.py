@@ -28,9 +28,11 @@ SECTIONS = dict(rope_type="default", rope_theta=1e4, mrope_section=[16, 24, 24])
 TOWER = dict(hidden_size=128, intermediate_size=256, num_hidden_layers=1, num_attention_heads=2, image_size=56, patch_size=14)
 QWEN_TOWER = dict(depth=1, hidden_size=128, intermediate_size=256, num_heads=2, out_hidden_size=512)
 QWEN3_TOWER = dict(QWEN_TOWER, patch_size=16, deepstack_visual_indexes=[0], num_position_embeddings=16)
+YARN = dict(rope_type="yarn", rope_theta=1e4, factor=40.0, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0,
+            original_max_position_embeddings=4096)
 LATENT = dict(DENSE, moe_intermediate_size=256, n_routed_experts=4, num_experts_per_tok=2, first_k_dense_replace=1, n_shared_experts=1,
               n_group=1, topk_group=1, kv_lora_rank=128, qk_rope_head_dim=64, qk_nope_head_dim=64, v_head_dim=128,
-              num_key_value_heads=4, head_dim=64)
+              num_key_value_heads=4, head_dim=64, rope_parameters=YARN)
 
 
 def language(kind, settings=DENSE, **more):
@@ -39,12 +41,14 @@ def language(kind, settings=DENSE, **more):
 
 SOURCES = {
     "llama": ("LlamaForCausalLM", DENSE),
+    "mistral": ("MistralForCausalLM", DENSE),
+    "smollm3": ("SmolLM3ForCausalLM", DENSE),
     "qwen2": ("Qwen2ForCausalLM", DENSE),
     "qwen3": ("Qwen3ForCausalLM", DENSE),
     "phi3": ("Phi3ForCausalLM", DENSE),
     "gemma2": ("Gemma2ForCausalLM", DENSE),
     "mixtral": ("MixtralForCausalLM", dict(DENSE, num_local_experts=4, num_experts_per_tok=2)),
-    "qwen3-moe": ("Qwen3MoeForCausalLM", dict(MOE, decoder_sparse_step=1, mlp_only_layers=[0])),
+    "qwen3-moe": ("Qwen3MoeForCausalLM", dict(MOE, decoder_sparse_step=1, mlp_only_layers=[])),
     "glm4-moe": ("Glm4MoeForCausalLM", dict(MOE, n_routed_experts=4, n_shared_experts=1, first_k_dense_replace=1,
                                             n_group=1, topk_group=1)),
     "gpt-oss": ("GptOssForCausalLM", dict(DENSE, num_local_experts=4, num_experts_per_tok=2)),
@@ -61,7 +65,7 @@ SOURCES = {
                           vision_config=QWEN3_TOWER)),
     "internvl": ("InternVLForConditionalGeneration",
                  dict(text_config=language("qwen2"), vision_config=dict(TOWER, image_size=[56, 56], patch_size=[14, 14]),
-                      image_token_id=10)),
+                      image_token_id=10, tie_word_embeddings=False)),
     "smolvlm": ("SmolVLMForConditionalGeneration",
                 dict(text_config=language("llama"), vision_config=TOWER, image_token_id=10, scale_factor=2)),
     "idefics3": ("Idefics3ForConditionalGeneration",
@@ -73,7 +77,7 @@ SOURCES = {
                dict(text_config=DENSE, vision_config=dict(TOWER, vision_use_head=False), image_token_index=10,
                     mm_tokens_per_image=4, boi_token_index=11, eoi_token_index=12)),
     "mistral3": ("Mistral3ForConditionalGeneration",
-                 dict(text_config=language("mistral"), image_token_index=10,
+                 dict(text_config=language("mistral"), image_token_index=10, tie_word_embeddings=False,
                       vision_config=dict(TOWER, model_type="pixtral", head_dim=64, num_channels=3))),
     "llava": ("LlavaForConditionalGeneration",
               dict(text_config=language("llama"), image_token_index=10, vision_feature_layer=-1,
@@ -86,6 +90,7 @@ TOWER_NAMES = (r"vision_tower\.(?!vision_model)", "vision_tower.vision_model.")
 PUBLISHED_NAMES = {"paligemma": TOWER_NAMES, "gemma3": TOWER_NAMES, "llava": TOWER_NAMES}
 TRANSPOSED = {"qwen3-vl-moe": r"experts\."}
 PUBLISHED_CONFIG = {
+    "gemma2": dict(hidden_act="gelu_pytorch_tanh"),
     "deepseek-v2": dict(scoring_func="softmax", topk_method="greedy", moe_layer_freq=1),
     "deepseek-v3": dict(scoring_func="sigmoid", topk_method="noaux_tc", moe_layer_freq=1),
 }
@@ -98,6 +103,8 @@ def fill(name, tensor):
     if tensor.dim() >= 2 and min(tensor.shape[-2:]) > 8:
         values[..., 3, :] *= 8
         values[..., 5] *= 8
+    if "embed_tokens" in name:
+        values[0] = 0       # of the padding token: some engines set it
     tensor.copy_(values)
 
 
