@@ -73,6 +73,18 @@ static int copy_string(const struct fp8q_json *value, char **out, struct fp8q_er
     return text && !*out ? fp8q_fail_nomem(err) : FP8Q_OK;
 }
 
+/* A name of a part, absent: "".  */
+static int read_name(const struct fp8q_json *object, const char *member, const char *what,
+                     char out[FP8Q_EVIDENCE_NAME], struct fp8q_error *err)
+{
+    const struct fp8q_json *value = fp8q_json_get(object, member);
+    const char *text = fp8q_json_string(value, "");
+    if ((value && !*text) || strlen(text) >= FP8Q_EVIDENCE_NAME)
+        return bad_member(what, member, "a name of 1 to 63 bytes", err);
+    snprintf(out, FP8Q_EVIDENCE_NAME, "%s", text);
+    return FP8Q_OK;
+}
+
 static int read_samples(struct fp8q_evidence_eval *f, const struct fp8q_json *list,
                         const char *what, struct fp8q_error *err)
 {
@@ -92,6 +104,7 @@ static int read_samples(struct fp8q_evidence_eval *f, const struct fp8q_json *li
         /* A sample of which nothing was scored has no KLD: null is right there.  */
         FP8Q_TRY(read_number(item, "kld", s->tokens > 0, nats, what, &s->kld, err));
         FP8Q_TRY(read_number(item, "top1", false, share, what, &s->top1, err));
+        FP8Q_TRY(read_name(item, "category", what, s->category, err));
         f->n_scored += s->tokens > 0;
     }
     return FP8Q_OK;
@@ -187,6 +200,103 @@ static int check_samples(struct fp8q_evidence_eval *f, const char *what, struct 
     return FP8Q_OK;
 }
 
+enum { MAX_CATEGORIES = 255 }; /* as eval has at most */
+
+/* ---- parts --------------------------------------------------------------------------------- */
+
+/* Figures of a part are means of the tokens that make up the whole, so they add up to it.  */
+static int read_modalities(struct fp8q_evidence_eval *f, const struct fp8q_json *list,
+                           const char *what, struct fp8q_error *err)
+{
+    double sum = 0, tokens = 0;
+    f->modalities.items = fp8q_array(fp8q_json_count(list), sizeof(*f->modalities.items));
+    if (!f->modalities.items)
+        return fp8q_fail_nomem(err);
+
+    for (const struct fp8q_json *item = fp8q_json_first(list); item; item = fp8q_json_next(item)) {
+        struct fp8q_evidence_part *p = &f->modalities.items[f->modalities.n++];
+        FP8Q_TRY(read_name(item, "name", what, p->name, err));
+        if (!fp8q_json_uint(fp8q_json_get(item, "tokens"), &p->tokens) || p->tokens == 0 ||
+            !fp8q_json_uint(fp8q_json_get(item, "samples"), &p->samples))
+            return bad_member(what, "modalities[]", "numbers of tokens and samples", err);
+        FP8Q_TRY(read_number(item, "kld", true, nats, what, &p->kld, err));
+        FP8Q_TRY(read_number(item, "kld_se", false, nats, what, &p->kld_se, err));
+        sum += p->kld * (double)p->tokens;
+        tokens += (double)p->tokens;
+    }
+
+    if (f->modalities.n > 0 && (tokens != (double)f->tokens || differ(f->output.kld, sum / tokens)))
+        return contradiction(what, "modalities", f->output.kld, sum / tokens, err);
+    return FP8Q_OK;
+}
+
+/* The part of @name, which is new if no other has it.  */
+static struct fp8q_evidence_part *part_of(struct fp8q_evidence_parts *parts, const char *name)
+{
+    for (size_t i = 0; i < parts->n; i++)
+        if (strcmp(parts->items[i].name, name) == 0)
+            return &parts->items[i];
+    struct fp8q_evidence_part *p = &parts->items[parts->n++];
+    snprintf(p->name, sizeof(p->name), "%s", name);
+    return p;
+}
+
+/* Categories are taken from the samples themselves, with the same error as eval's.  */
+static int add_categories(struct fp8q_evidence_eval *f, const char *what, struct fp8q_error *err)
+{
+    struct fp8q_evidence_parts *parts = &f->categories;
+    parts->items = fp8q_array(f->n_samples, sizeof(*parts->items));
+    if (!parts->items)
+        return fp8q_fail_nomem(err);
+
+    for (size_t i = 0; i < f->n_samples; i++) {
+        const struct fp8q_evidence_sample *s = &f->samples[i];
+        if (!s->category[0] || s->tokens == 0)
+            continue;
+        struct fp8q_evidence_part *p = part_of(parts, s->category);
+        if (parts->n > MAX_CATEGORIES)
+            return bad_member(what, "samples[].category", "at most 255 categories", err);
+        p->tokens += s->tokens;
+        p->samples++;
+        p->kld += s->kld * (double)s->tokens;
+    }
+    for (size_t k = 0; k < parts->n; k++)
+        parts->items[k].kld /= (double)parts->items[k].tokens;
+
+    /* Squares of the residuals, for which the means had to be known.  */
+    for (size_t i = 0; i < f->n_samples; i++) {
+        const struct fp8q_evidence_sample *s = &f->samples[i];
+        if (!s->category[0] || s->tokens == 0)
+            continue;
+        struct fp8q_evidence_part *p = part_of(parts, s->category);
+        p->kld_se += pow((s->kld - p->kld) * (double)s->tokens, 2);
+    }
+    for (size_t k = 0; k < parts->n; k++) {
+        struct fp8q_evidence_part *p = &parts->items[k];
+        double n = (double)p->samples;
+        p->kld_se = n > 1 ? sqrt(p->kld_se * n / (n - 1)) / (double)p->tokens : ABSENT;
+    }
+    return FP8Q_OK;
+}
+
+/* What an action expert reads of a backbone: the worst layer.  */
+static int read_states(struct fp8q_evidence_eval *f, const struct fp8q_json *root, const char *what,
+                       struct fp8q_error *err)
+{
+    static const char *const lists[] = {"key_error", "value_error"};
+    FP8Q_TRY(read_number(root, "final_error", false, nats, what, &f->state_error, err));
+
+    for (size_t i = 0; i < 2; i++)
+        for (const struct fp8q_json *x = fp8q_json_first(fp8q_json_get(root, lists[i])); x;
+             x = fp8q_json_next(x)) {
+            double error = fp8q_json_number(x, ABSENT);
+            if (!(error >= nats.low && error <= nats.high))
+                return bad_member(what, lists[i], "numbers that are not negative", err);
+            f->state_error = fmax(f->state_error, error);
+        }
+    return FP8Q_OK;
+}
+
 static int check_perplexity(const struct fp8q_json *root, const char *what, double dln,
                             struct fp8q_error *err)
 {
@@ -214,18 +324,23 @@ static int read_eval(struct fp8q_evidence_eval *f, const struct fp8q_json *root,
     if (!*acts || strlen(acts) >= sizeof(f->acts))
         return bad_member(what, "acts", "a short word such as \"served\"", err);
     snprintf(f->acts, sizeof(f->acts), "%s", acts);
-    if (!fp8q_json_uint(fp8q_json_get(root, "tokens"), &f->tokens) || f->tokens == 0)
+    FP8Q_TRY(read_states(f, root, what, err));
+    /* What a policy's backbone sees predicts nothing: states are all that there is.  */
+    if (!fp8q_json_uint(fp8q_json_get(root, "tokens"), &f->tokens) ||
+        (f->tokens == 0 && isnan(f->state_error)))
         return bad_member(what, "tokens", "a positive integer", err);
 
     FP8Q_TRY(read_number(root, "static.clipped", false, share, what, &f->clipped, err));
     FP8Q_TRY(read_number(root, "static.unused", false, nats, what, &f->unused, err));
-    FP8Q_TRY(read_row(root, true, what, &f->output, err));
+    FP8Q_TRY(read_row(root, f->tokens > 0, what, &f->output, err));
     FP8Q_TRY(read_row(floor, floor != NULL, what, &f->floor, err));
     FP8Q_TRY(read_row(requant, requant != NULL, what, &f->requant, err));
     FP8Q_TRY(read_samples(f, fp8q_json_get(root, "samples"), what, err));
 
     /* Only now, since it replaces the errors that the file states.  */
     FP8Q_TRY(check_samples(f, what, err));
+    FP8Q_TRY(add_categories(f, what, err));
+    FP8Q_TRY(read_modalities(f, fp8q_json_get(root, "modalities"), what, err));
     return check_perplexity(root, what, f->output.dln, err);
 }
 
@@ -296,6 +411,8 @@ void fp8q_evidence_reset(struct fp8q_evidence *evidence)
     free(evidence->rounding);
     free(evidence->config_differences);
     free(evidence->eval.samples);
+    free(evidence->eval.modalities.items);
+    free(evidence->eval.categories.items);
     *evidence = (struct fp8q_evidence){0};
 }
 

@@ -18,10 +18,24 @@ struct fp8q_fingerprint {
     uint32_t crc32;
 };
 
+#define FP8Q_EVIDENCE_NAME 64 /* bytes of a category's name, with the end */
+
 /* One sample of an eval; no tokens: none of it was scored.  */
 struct fp8q_evidence_sample {
     uint64_t tokens;
     double kld, top1; /* means over its tokens; @top1 NAN: not noted */
+    char category[FP8Q_EVIDENCE_NAME];
+};
+
+/* Some of the tokens of an eval: those of a modality, or of the samples of a category.  */
+struct fp8q_evidence_part {
+    char name[FP8Q_EVIDENCE_NAME];
+    uint64_t tokens, samples;
+    double kld, kld_se;
+};
+struct fp8q_evidence_parts {
+    struct fp8q_evidence_part *items; /* owned */
+    size_t n;
 };
 
 /* Figures of one comparison; NAN: not measured.  Means are over scored tokens, KLD in nats.  Errors
@@ -38,10 +52,14 @@ struct fp8q_evidence_eval {
     uint64_t tokens;
     double clipped, unused; /* the worst linear with a static input scale; NaN: none has one */
     struct fp8q_evidence_row output;
-    struct fp8q_evidence_row floor;       /* activations alone (eval --decompose) */
-    struct fp8q_evidence_row requant;     /* scales made powers of two (eval --requant-ue8m0) */
-    struct fp8q_evidence_sample *samples; /* of the output; owned; may be NULL */
-    size_t n_samples, n_scored;           /* all, and those with tokens */
+    struct fp8q_evidence_row floor;        /* activations alone (eval --decompose) */
+    struct fp8q_evidence_row requant;      /* scales made powers of two (eval --requant-ue8m0) */
+    struct fp8q_evidence_sample *samples;  /* of the output; owned; may be NULL */
+    size_t n_samples, n_scored;            /* all, and those with tokens */
+    struct fp8q_evidence_parts modalities; /* as the file states them */
+    struct fp8q_evidence_parts categories; /* of the samples; none if no sample has one */
+    /* The largest relative error of keys, values and the last hidden state; NaN: not measured.  */
+    double state_error;
 };
 
 struct fp8q_evidence {

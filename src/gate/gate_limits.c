@@ -9,6 +9,7 @@
  * and quantiles of Student's t; what has no interval is inconclusive.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -219,6 +220,64 @@ static int check_statics(const struct eval_check *c)
                         e->unused, p->unused_max);
 }
 
+/* ---- parts and states ---------------------------------------------------------------------- */
+
+/* One check for each part: a mean over all of them would hide the one that suffers.  */
+static int check_part(const struct eval_check *c, const char *kind,
+                      const struct fp8q_evidence_part *p, double limit)
+{
+    struct fp8q_shown shown;
+    char id[128];
+    double units = (double)p->samples;
+    double t = units > 1 ? fp8q_t_bound(1 - c->request->policy->confidence, units - 1) : NONE;
+    struct fp8q_gate_check check = fp8q_gate_check_limit(1, p->kld, p->kld - t * p->kld_se,
+                                                         p->kld + t * p->kld_se, p->tokens, limit);
+    check.method = "t, error by sample";
+    snprintf(id, sizeof(id), "eval.%s.%s", kind, fp8q_show(&shown, p->name));
+
+    if (isnan(check.high))
+        return fp8q_gate_add(
+            c->gate, check, c->err, id,
+            "KLD of %llu tokens of %llu sample%s: %.4g, limit %.4g; two samples at "
+            "least make an interval",
+            (unsigned long long)p->tokens, (unsigned long long)p->samples, fp8q_plural(p->samples),
+            p->kld, limit);
+    return fp8q_gate_add(c->gate, check, c->err, id,
+                         "KLD of %llu tokens of %llu samples: %.4g [%.4g, %.4g], limit %.4g",
+                         (unsigned long long)p->tokens, (unsigned long long)p->samples, p->kld,
+                         check.low, check.high, limit);
+}
+
+static int check_parts(const struct eval_check *c, const char *kind,
+                       const struct fp8q_evidence_parts *parts, double limit)
+{
+    char id[32];
+    if (isnan(limit))
+        return FP8Q_OK;
+    snprintf(id, sizeof(id), "eval.%s", kind);
+    if (parts->n == 0)
+        return add_unmeasured(c, id, true, "the inputs of the evidence say nothing of it");
+
+    *c->kld_judged = true;
+    for (size_t i = 0; i < parts->n; i++)
+        FP8Q_TRY(check_part(c, kind, &parts->items[i], limit));
+    return FP8Q_OK;
+}
+
+/* Over all tokens, so there is no interval.  */
+static int check_states(const struct eval_check *c)
+{
+    double observed = c->evidence->eval.state_error;
+    double limit = c->request->policy->state_error_max;
+    if (isnan(limit))
+        return FP8Q_OK;
+    if (isnan(observed))
+        return add_unmeasured(c, "eval.states", true, "errors of states were not measured");
+    return check_static(c, "eval.states",
+                        "largest relative error of keys, values and the last hidden state",
+                        observed, limit);
+}
+
 static int check_figures(const struct eval_check *c)
 {
     const struct fp8q_policy *p = c->request->policy;
@@ -226,6 +285,11 @@ static int check_figures(const struct eval_check *c)
     const struct fp8q_evidence_row *row = row_of(c, c->evidence);
 
     FP8Q_TRY(check_statics(c));
+    FP8Q_TRY(check_states(c));
+    if (e->tokens == 0 && !isnan(p->state_error_max)) {
+        *c->kld_judged = true; /* where nothing is predicted there is none */
+        return FP8Q_OK;
+    }
 
     /* Before any limit: an interval of so few tokens would only look like an answer.  */
     if (e->tokens < p->min_tokens) {
@@ -244,6 +308,8 @@ static int check_figures(const struct eval_check *c)
         FP8Q_TRY(add_limit(c, "eval.kld", "KLD", row->kld, row->kld_se, p->kld_max,
                            "t, error by sample"));
     }
+    FP8Q_TRY(check_parts(c, "modality", &e->modalities, p->kld_max_by_modality));
+    FP8Q_TRY(check_parts(c, "category", &e->categories, p->kld_max_by_category));
     FP8Q_TRY(check_baseline(c));
     FP8Q_TRY(check_floor(c));
     FP8Q_TRY(check_top1_min(c));

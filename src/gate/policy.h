@@ -33,6 +33,9 @@ struct fp8q_policy {
     bool eval_required, baseline_required, floor_required; /* T1 */
     bool requantized; /* judge the row of an engine that makes scales powers of two at load */
     double kld_vs_baseline, kld_vs_floor, kld_max;
+    double kld_max_by_modality, kld_max_by_category; /* of each of them */
+    double
+        state_error_max; /* of keys, values and the last hidden state, as an action expert reads */
     double top1_min, top1_drop, delta_ln_ppl_max;
     double clipped_max, unused_max; /* of evidence with static input scales */
     uint64_t min_tokens;

@@ -39,6 +39,9 @@ struct figures {
     const char *differences; /* of the two config.json */
     bool unscored;           /* one more sample without a scored token */
     const char *extra;       /* replaces "kld.mean", "top1" or "tokens" by a lie */
+    const char *modalities;  /* as JSON */
+    double final_error;
+    bool categories; /* the harder half of the samples are "hard", the others "easy" */
 };
 
 static const struct figures good = {.kld = 0.0073,
@@ -129,11 +132,17 @@ static char *evidence_text(const struct figures *f)
         fp8q_jsonw_number(&w, "kld", f->kld * hardness(f, i));
         if (f->top1 > 0)
             fp8q_jsonw_number(&w, "top1", f->top1 + f->top1_spread * (hardness(f, i) - 1));
+        if (f->categories)
+            fp8q_jsonw_string(&w, "category", hardness(f, i) > 1 ? "hard" : "easy");
         fp8q_jsonw_close(&w, '}');
     }
     if (f->unscored)
         fp8q_jsonw_raw(&w, NULL, "{\"tokens\":0,\"kld\":null,\"top1\":null}");
     fp8q_jsonw_close(&w, ']');
+    if (f->modalities)
+        fp8q_jsonw_raw(&w, "modalities", f->modalities);
+    if (f->final_error > 0)
+        fp8q_jsonw_number(&w, "final_error", f->final_error);
     fp8q_jsonw_close(&w, '}');
     return w.text.data;
 }
@@ -236,6 +245,11 @@ struct scenario {
     "{\"doc_id\":" id ",\"filter\":\"strict\",\"metrics\":[\"exact_match\"],\"doc_hash\":\"" hash  \
     "\",\"exact_match\":" score "}\n"
 
+/* Together the mean KLD of `good`.  */
+#define MODALITIES                                                                                 \
+    "[{\"name\":\"text\",\"tokens\":4000,\"samples\":8,\"kld\":0.0070206,\"kld_se\":0.0001},"      \
+    "{\"name\":\"image\",\"tokens\":88,\"samples\":8,\"kld\":0.02,\"kld_se\":0.001}]"
+
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 #ifdef __clang__
@@ -254,6 +268,15 @@ static const struct scenario scenarios[] = {
     {"stack as asked", V(PASS), 0, "eval", .stack = "engine 1"},
     {"no eval, none required", V(PASS), 0, "verify", POLICY("\"eval\":{\"required\":false}"),
      .no_evidence = true},
+    {"every category within its limit", V(PASS), 0, "eval.category.hard",
+     POLICY("\"eval\":{\"kld_max_by_category\":0.009}"), .evidence = WITH(.categories = true)},
+    {"every modality within its limit", V(PASS), 0, "eval.modality.image",
+     POLICY("\"eval\":{\"kld_max_by_modality\":0.03}"), .evidence = WITH(.modalities = MODALITIES)},
+    {"states within their limit", V(PASS), 0, "eval.states",
+     POLICY("\"eval\":{\"state_error_max\":0.03}"), .evidence = WITH(.final_error = 0.02)},
+    {"states of a policy, and nothing else", V(PASS), 0, "eval.states",
+     POLICY("\"eval\":{\"state_error_max\":0.03}"),
+     .evidence = WITH(.final_error = 0.02, .tokens = 0)},
     {"old, but no age limit", V(PASS), 0, "eval", POLICY("\"evidence\":{\"max_age_days\":null}"),
      .evidence = WITH(.created = "2020-01-01T00:00:00Z")},
     {"two domains, both well", V(PASS), 0, "eval", .second = WITH(.inputs = OTHER)},
@@ -275,6 +298,12 @@ static const struct scenario scenarios[] = {
     {"KLD far above the floor", V(FAIL), 1, "eval.kld-vs-floor", .evidence = WITH(.kld = 0.02)},
     {"KLD far above plain rounding", V(FAIL), 1, "eval.kld-vs-baseline",
      .evidence = WITH(.kld = 0.011), .baseline = WITH(.output = OTHER)},
+    {"one category beyond the limit", V(FAIL), 1, "eval.category.hard",
+     POLICY("\"eval\":{\"kld_max_by_category\":0.0072}"), .evidence = WITH(.categories = true)},
+    {"one modality beyond the limit", V(FAIL), 1, "eval.modality.image",
+     POLICY("\"eval\":{\"kld_max_by_modality\":0.01}"), .evidence = WITH(.modalities = MODALITIES)},
+    {"states beyond their limit", V(FAIL), 1, "eval.states",
+     POLICY("\"eval\":{\"state_error_max\":0.01}"), .evidence = WITH(.final_error = 0.02)},
     {"KLD above an absolute limit", V(FAIL), 1, "eval.kld", POLICY("\"eval\":{\"kld_max\":0.005}")},
     {"plain rounding costs nothing, this does", V(FAIL), 1, "eval.kld-vs-baseline",
      .baseline = WITH(.kld = 0, .output = OTHER)},
@@ -354,6 +383,12 @@ static const struct scenario scenarios[] = {
      POLICY("\"verify\":{\"fallback_required\":true}")},
     {"evidence without fingerprints", V(MISSING), 5, "eval", .evidence = WITH(.source = 0)},
     {"neither baseline nor floor", V(MISSING), 5, "eval.limits", .evidence = WITH(.floor = 0)},
+    {"a limit by category, and no category", V(MISSING), 5, "eval.category",
+     POLICY("\"eval\":{\"kld_max_by_category\":1}")},
+    {"a limit by modality, and none told", V(MISSING), 5, "eval.modality",
+     POLICY("\"eval\":{\"kld_max_by_modality\":1}")},
+    {"a limit of states, and none measured", V(MISSING), 5, "eval.states",
+     POLICY("\"eval\":{\"state_error_max\":1}")},
     {"baseline required", V(MISSING), 5, "eval.kld-vs-baseline",
      POLICY("\"eval\":{\"baseline_required\":true}")},
     {"floor required", V(MISSING), 5, "eval.kld-vs-floor",
@@ -440,6 +475,9 @@ static const struct scenario no_accident[] = {
      .evidence = WITH(.acts = "none")},
 
     /* too few */
+    {"a category of one sample", V(INCONCLUSIVE), 5, "eval.category.hard",
+     POLICY("\"eval\":{\"kld_max_by_category\":1}"),
+     .evidence = WITH(.n_samples = 2, .categories = true)},
     {"one sample", V(INCONCLUSIVE), 5, "eval.kld-vs-floor", .evidence = WITH(.n_samples = 1)},
     {"no samples", V(INCONCLUSIVE), 5, "eval.kld-vs-floor", .evidence = WITH(.n_samples = 0)},
     {"one scored sample of two", V(INCONCLUSIVE), 5, "eval.kld-vs-floor",

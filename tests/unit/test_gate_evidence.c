@@ -128,6 +128,20 @@ static void what_is_wrong_is_named(void **state)
         {EVAL("\"acts\":\"none\",\"tokens\":5,\"kld\":{\"mean\":0.1},\"samples\":[{}]"), "tokens"},
         {EVAL("\"acts\":\"none\",\"tokens\":5,\"kld\":{\"mean\":0.1},\"samples\":[{\"tokens\":1}]"),
          "kld"},
+        {EVAL("\"acts\":\"none\",\"tokens\":0,\"final_error\":-1"), "final_error"},
+        {EVAL("\"acts\":\"none\",\"tokens\":0,\"final_error\":1,\"key_error\":[0.1,null]"),
+         "key_error"},
+        {EVAL("\"acts\":\"none\",\"tokens\":5,\"kld\":{\"mean\":0.1},\"samples\":[{\"tokens\":5,"
+              "\"kld\":0.1,\"category\":7}]"),
+         "category"},
+        {EVAL("\"acts\":\"none\",\"tokens\":5,\"kld\":{\"mean\":0.1},\"modalities\":[{\"name\":"
+              "\"text\","
+              "\"tokens\":5,\"samples\":1,\"kld\":0.2}]"),
+         "modalities"},
+        {EVAL("\"acts\":\"none\",\"tokens\":5,\"kld\":{\"mean\":0.1},\"modalities\":[{\"name\":"
+              "\"text\","
+              "\"tokens\":4,\"samples\":1,\"kld\":0.1}]"),
+         "modalities"},
         {"{" HEAD ",\"kind\":\"eval\"}", "kind"},
         {"{" HEAD "} x", "e.json"},
     };
