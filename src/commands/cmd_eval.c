@@ -248,35 +248,35 @@ static void print_parts(struct cli *cli, const char *head, const struct fp8q_eva
     }
 }
 
-static void print_state(struct cli *cli, const struct fp8q_model *m, const struct fp8q_eval *e,
-                        enum fp8q_state state, const char *name)
+static void print_state(struct cli *cli, const struct fp8q_eval *e, enum fp8q_state state,
+                        const char *name)
 {
     uint32_t worst = fp8q_eval_worst(e, state);
-    struct fp8q_name where;
     double sum = 0;
     for (uint32_t i = 0; i < e->n_layers; i++)
         sum += e->errors[state][i];
-
-    /* The name without the dot that ends it.  */
-    fp8q_layer_name(m, worst, "", &where);
-    where.text[strlen(where.text) - 1] = 0;
-    cli_print(cli, "  %-26s mean %.5f of %u layers, worst %.5f: %s\n", name,
-              sum / (double)e->n_layers, e->n_layers, e->errors[state][worst], where.text);
+    cli_print(cli, "  %-22s %.5f   %.5f   layer %u\n", name, sum / (double)e->n_layers,
+              e->errors[state][worst], worst);
 }
 
 /* What an action expert reads of a backbone.  Captured inputs are of such models; others ask.  */
 static void print_states(struct cli *cli, const struct state *s, unsigned i)
 {
     const struct fp8q_eval *e = &s->evals[i];
-    const struct fp8q_model *m = &s->outputs[i].model;
+    const char *prefix = s->outputs[i].model.prefix;
+    int root = (int)strlen(prefix);
     if (s->inputs.hidden == 0 && !cli->verbose)
         return;
 
-    cli_print(cli, "relative error (L2) over %llu tokens:\n", (unsigned long long)e->n_tokens);
-    print_state(cli, m, e, FP8Q_STATE_HIDDEN, "hidden state");
-    print_state(cli, m, e, FP8Q_STATE_KEYS, "keys");
-    print_state(cli, m, e, FP8Q_STATE_VALUES, "values");
-    cli_print(cli, "  %-26s %.5f\n", "behind the final norm", e->final_error);
+    /* The root without the dot that ends it.  */
+    cli_print(cli, "relative error (L2) over %llu tokens; %u layer%s of %.*s\n",
+              (unsigned long long)e->n_tokens, e->n_layers, fp8q_plural(e->n_layers),
+              root ? root - 1 : 0, prefix);
+    cli_print(cli, "  %-22s mean      worst\n", "");
+    print_state(cli, e, FP8Q_STATE_HIDDEN, "hidden state");
+    print_state(cli, e, FP8Q_STATE_KEYS, "keys");
+    print_state(cli, e, FP8Q_STATE_VALUES, "values");
+    cli_print(cli, "  %-22s %.5f\n", "behind the final norm", e->final_error);
 
     for (int state = 0; state < FP8Q_N_STATES; state++) {
         cli_print_verbose(cli, "%s after each layer:", fp8q_state_names[state]);

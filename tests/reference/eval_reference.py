@@ -51,6 +51,21 @@ def make_inputs():
     vl["1.labels"][50] = -100
     save_file(vl, OUT / "vl.inputs.safetensors", metadata={"dataset": "random embeddings"})
 
+    make_policy_inputs()
+
+
+def make_policy_inputs():
+    """What the backbone of pi0.5 sees: an image and a command that see one another. For the guide."""
+    g, pi05 = torch.Generator().manual_seed(8), {}
+    for i, (words, task) in enumerate(((9, "pick up"), (14, "pour"), (7, "pick up"), (11, "pour"))):
+        n = 16 + words
+        pi05[f"{i}.inputs_embeds"] = torch.randn(n, 128, generator=g).bfloat16()
+        pi05[f"{i}.position_ids"] = torch.arange(n)
+        pi05[f"{i}.prefix_len"] = torch.tensor([n])
+        pi05[f"{i}.modality"] = (torch.arange(n) < 16).to(torch.uint8)
+        pi05[f"{i}.category"] = torch.tensor(list(task.encode()), dtype=torch.uint8)
+    save_file(pi05, OUT / "pi05.inputs.safetensors", metadata={"format": "fp8q-inputs/1", "dataset": "random"})
+
 
 def load_samples(name):
     with safe_open(OUT / name, "pt") as f:
