@@ -4,12 +4,22 @@
  */
 #include "destination/state.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/crc.h"
 #include "base/dir.h"
 
 /* ---- writing --------------------------------------------------------------------------------- */
+
+/* Negative before 1970, where clocks that were never set and some archives are.  */
+static void write_seconds(struct fp8q_jsonw *w, const char *key, time_t seconds)
+{
+    char text[24];
+    snprintf(text, sizeof(text), "%lld", (long long)seconds);
+    fp8q_jsonw_raw(w, key, text);
+}
 
 /* Parts may run on machines with copies of their own, which keep times of contents at best; one run
  * that goes on looks at the change time too, which nothing can set back.  */
@@ -18,10 +28,10 @@ static void write_file(struct fp8q_jsonw *w, const char *name, const struct stat
     fp8q_jsonw_open(w, NULL, '{');
     fp8q_jsonw_string(w, "name", name);
     fp8q_jsonw_uint(w, "size", (uint64_t)st->st_size);
-    fp8q_jsonw_uint(w, "mtime_s", (uint64_t)st->st_mtim.tv_sec);
+    write_seconds(w, "mtime_s", st->st_mtim.tv_sec);
     fp8q_jsonw_uint(w, "mtime_ns", (uint64_t)st->st_mtim.tv_nsec);
     if (one_run) {
-        fp8q_jsonw_uint(w, "ctime_s", (uint64_t)st->st_ctim.tv_sec);
+        write_seconds(w, "ctime_s", st->st_ctim.tv_sec);
         fp8q_jsonw_uint(w, "ctime_ns", (uint64_t)st->st_ctim.tv_nsec);
     }
 }
@@ -150,14 +160,14 @@ int fp8q_state_lock(const struct fp8q_json *state, char **path_out, bool *checke
 static bool same_value(const struct fp8q_json *a, const struct fp8q_json *b)
 {
     const char *s = fp8q_json_string(a, NULL), *t = fp8q_json_string(b, NULL);
-    uint64_t m, n;
+    double m = fp8q_json_number(a, (double)NAN), n = fp8q_json_number(b, (double)NAN);
 
     if (!a || !b)
         return a == b;
     if (s || t)
         return s && t && strcmp(s, t) == 0;
-    if (fp8q_json_uint(a, &m) || fp8q_json_uint(b, &n))
-        return fp8q_json_uint(a, &m) && fp8q_json_uint(b, &n) && m == n;
+    if (!isnan(m) || !isnan(n))
+        return m == n;
 
     if (fp8q_json_is_array(a) != fp8q_json_is_array(b) ||
         fp8q_json_is_object(a) != fp8q_json_is_object(b) ||

@@ -30,6 +30,14 @@ run fp8q quantize -q --part 1/2 $more src dst
 run fp8q quantize -q --part 1/3 $more --scale-fmt ue8m0 src dst
 touch -d 2020-01-01 other/*.safetensors
 run fp8q quantize -q --part 1/3 $more other dst
+# Times before 1970, of a clock that was never set.
+cp -r src old
+touch -d '1969-12-31 23:59:58 UTC' old/*
+fp8q quantize -q --part 1/2 old aged
+run fp8q quantize -q --part 2/2 old aged
+touch -d '1969-12-31 23:59:50 UTC' old/config.json old/*.safetensors
+run fp8q quantize -q --part 2/2 old aged
+rm -r aged.partial aged.partial.fp8q
 # A side file that is gone, or new, by its own name, whatever the order of directories and files.
 cp -rp src more-files && mkdir more-files/a && touch more-files/a/b more-files/a.txt
 fp8q quantize -q --part 1/3 $more more-files sided
