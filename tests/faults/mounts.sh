@@ -3,8 +3,8 @@
 #
 #     mounts.sh FP8Q MAKE_CHECKPOINT SHIM.so
 #
-# On each: quantize, --overwrite, --resume of a complete output, parts and finish, a file with its
-# companion, dequantize.  The output is that of an ordinary file system, and nothing is left over.
+# On each: quantize, --overwrite, --resume of a complete output, parts and finish, a result
+# file, a file with its companion, dequantize.  The output is that of an ordinary file system, and nothing is left over.
 # What this machine cannot mount is named and left out; so are the shims in a sanitized build.
 set -eu
 fp8q=$1 make_checkpoint=$2 shim=${3:-}
@@ -49,8 +49,11 @@ try() {
     for i in 1 2; do "$@" "$fp8q" quantize -q src "$dir/dst" --overwrite --part $i/2 || fail "$kind: part $i"; done
     "$@" "$fp8q" finish -q "$dir/dst" --overwrite || fail "$kind: finish"
     same "$dir/dst" ref
-    only "$dir" dst
-    rm -r "$dir/dst"
+    # A result file, new and over another.
+    for i in 1 2; do "$@" "$fp8q" verify -q "$dir/dst" --junit "$dir/junit.xml" || fail "$kind: a result"; done
+    grep -q '</testsuite>' "$dir/junit.xml" || fail "$kind: a result is not whole"
+    only "$dir" dst junit.xml
+    rm -r "$dir/dst" "$dir/junit.xml"
     "$@" "$fp8q" quantize -q one.safetensors "$dir/dst.safetensors" --scale-fmt ue8m0 || fail "$kind: a file"
     "$@" "$fp8q" quantize -q one.safetensors "$dir/dst.safetensors" --overwrite || fail "$kind: a file over another"
     same "$dir/dst.safetensors" ref.safetensors
@@ -123,7 +126,7 @@ fi
 
 # What other file systems answer.
 if [ -n "$shim" ]; then
-    for answer in noflock nolocks noswap nochmod nfs nofallocate nodirsync; do
+    for answer in noflock nolocks noswap nochmod nfs nofallocate notmpfile nolink nodirsync; do
         mkdir $answer
         try "answers like $answer" $answer env LD_PRELOAD="$shim" FP8Q_SHIM=$answer
     done

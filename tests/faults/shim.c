@@ -7,12 +7,15 @@
  *     nochmod           modes cannot be set (vfat, CIFS)
  *     nfs               a file that is removed while it is open stays as .nfsNNNN until it is closed
  *     nofallocate       nothing can be reserved
+ *     notmpfile         no files without a name (NFS, vfat)
+ *     nolink            such files, but no hard links to give them one
  *     nodirsync         fsync() of a directory is refused (some network file systems)
  */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +51,25 @@ int fchmod(int fd, mode_t mode)
     REAL(int, fchmod, (int, mode_t));
     errno = EPERM;
     return is("nochmod") ? -1 : real(fd, mode);
+}
+
+int open64(const char *path, int flags, ...)
+{
+    REAL(int, open64, (const char *, int, ...));
+    bool nameless = (flags & O_TMPFILE) == O_TMPFILE;
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = nameless || flags & O_CREAT ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    errno = EOPNOTSUPP;
+    return is("notmpfile") && nameless ? -1 : real(path, flags, mode);
+}
+
+int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
+{
+    REAL(int, linkat, (int, const char *, int, const char *, int));
+    errno = EPERM;
+    return is("nolink") ? -1 : real(from_fd, from, to_fd, to, flags);
 }
 
 int fallocate64(int fd, int mode, off64_t at, off64_t len)
