@@ -197,6 +197,7 @@ struct fp8q_request {
     size_t n_schemes;
     bool gptq;          /* round layer by layer, by what the layers before make of @inputs */
     const char *inputs; /* with @gptq: samples, `*.inputs.safetensors` */
+    bool no_gptq;       /* @calibration is for scales alone: values are rounded plainly */
 };
 
 static inline void fp8q_request_init(struct fp8q_request *request)

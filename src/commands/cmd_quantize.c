@@ -173,9 +173,9 @@ static void report_done(struct cli *cli, const struct settings *s, const struct 
     }
 
     const char *by = r->gptq ? r->inputs : r->calibration;
-    bool for_scales = r->scheme == FP8Q_SCHEME_STATIC && result->n_gptq + result->n_plain == 0;
-    if (r->calibration && for_scales)
-        cli_print(cli, "input scales from %s\n", r->calibration);
+    bool for_scales = r->calibration && result->n_gptq + result->n_plain == 0;
+    if (for_scales)
+        cli_print(cli, "scales from %s\n", r->calibration);
     else if (by)
         cli_print(cli,
                   "GPTQ rounding with %s: %zu linear inputs, plain rounding in %zu whose held-out "
@@ -276,6 +276,8 @@ int cmd_quantize(struct cli *cli)
     const struct cli_rule rules[] = {
         {"lock", CLI_EXCLUDES, "write-lock"},
         {"gptq", CLI_NEEDS, "inputs"},
+        {"gptq", CLI_EXCLUDES, "no-gptq"},
+        {"no-gptq", CLI_NEEDS, "calibration"},
         {"gptq", CLI_EXCLUDES, "part"},
         {"inputs", CLI_NEEDS, "gptq"},
         {"allow-unmatched", CLI_NEEDS, "ignore exclude ignore-file include scheme"},

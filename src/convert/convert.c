@@ -266,7 +266,7 @@ static int open_rounding(const struct job *j, const struct fp8q_outdir *out, str
     /* Static scales take the same file, for another end; GPTQ rounds in blocks only.  */
     bool for_scales = fp8q_plan_has_scheme(j->plan, FP8Q_SCHEME_STATIC) &&
                       !fp8q_plan_has_scheme(j->plan, FP8Q_SCHEME_BLOCK);
-    r->compensates = calibration && !for_scales;
+    r->compensates = calibration && !for_scales && !j->o->request->no_gptq;
     if (!r->compensates) {
         fp8q_text_puts(&r->json, "{\"method\": \"nearest-even\"}");
         return fp8q_text_status(&r->json, err);

@@ -76,6 +76,8 @@ const struct fp8q_request_member fp8q_request_members[] = {
      "input-range", NULL, "HOW", "FP8_STATIC: absmax (default), p99.99, p99.9 or mse"},
     {"kv_cache", FP8Q_MEMBER_WORD, FP8Q_USE_QUANTIZE, AT(kv_cache), 0, kv_caches,
      "kv-cache", NULL, "TYPE", "fp8: scales of an FP8 cache of keys and values, from --calibration"},
+    {"no_gptq", FP8Q_MEMBER_FLAG, FP8Q_USE_QUANTIZE, AT(no_gptq), 0, NULL,
+     "no-gptq", NULL, NULL, "take --calibration for scales alone, and round plainly"},
     {"gptq", FP8Q_MEMBER_FLAG, FP8Q_USE_QUANTIZE, AT(gptq), 0, NULL,
      "gptq", NULL, NULL, "round layer by layer, by what the layers before make of --inputs FILE"},
     {"inputs", FP8Q_MEMBER_TEXT, FP8Q_USE_QUANTIZE, AT(inputs), 0, NULL,
@@ -260,12 +262,15 @@ static int check_gptq(const struct fp8q_request *r, struct fp8q_error *err)
         return fp8q_fail(err, FP8Q_E_ARG, "gptq-inputs",
                          "--gptq and --inputs FILE go together: the samples by which it rounds "
                          "(`fp8q eval --text T --dump-inputs FILE` makes them of a text)");
-    if (!r->gptq)
-        return FP8Q_OK;
-
     bool for_scales =
         r->kv_cache != FP8Q_KV_CACHE_NONE || r->scheme == FP8Q_SCHEME_STATIC || r->n_schemes > 0;
-    if (r->calibration && !for_scales)
+    if (r->gptq && r->no_gptq)
+        return fp8q_fail(err, FP8Q_E_ARG, "gptq-inputs", "--gptq and --no-gptq exclude each other");
+    if (r->calibration && r->no_gptq && !for_scales)
+        return fp8q_fail(err, FP8Q_E_ARG, "gptq-calibration",
+                         "--no-gptq: nothing needs --calibration then (--kv-cache and FP8_STATIC "
+                         "do)");
+    if (r->calibration && r->gptq && !for_scales)
         return fp8q_fail(err, FP8Q_E_ARG, "gptq-calibration",
                          "--gptq and --calibration both say how to round: leave --calibration out "
                          "(what needs it for scales may have it)");

@@ -12,3 +12,10 @@ same out/model-scales.safetensors one/model-scales.safetensors
 run fp8q quantize data/checkpoints/qwen3 foreign -q --calibration c.calib.safetensors
 run fp8q quantize model none -q --calibration missing.safetensors
 ls
+# Scales of the cache from the same file, and values rounded plainly all the same.
+fp8q quantize model plain -q
+run fp8q quantize model cache --kv-cache fp8 --calibration c.calib.safetensors --no-gptq
+same plain/model-00001-of-00001.safetensors cache/model-00001-of-00001.safetensors
+run fp8q verify cache --source model --calibration c.calib.safetensors -q
+run fp8q quantize model x -q --calibration c.calib.safetensors --no-gptq
+run fp8q quantize model x -q --no-gptq

@@ -38,3 +38,11 @@ run fp8q verify out
 run fp8q dequantize two back -q
 run fp8q quantize two three -q --requantize --scheme self_attn=MXFP8
 fp8q verify three --source two | tail -n 1
+# Static inputs beside dynamic ones: each linear is served as its group says.
+src=data/checkpoints/llama-untied inputs=data/eval/text.inputs.safetensors
+fp8q calibrate $src --inputs $inputs -o c.calib.safetensors -q
+run fp8q quantize $src static -q --scheme FP8 --scheme mlp=FP8_STATIC --calibration c.calib.safetensors --lock static.json
+fp8q verify static --source $src --calibration c.calib.safetensors --lock static.json | tail -n 1
+fp8q eval $src static --inputs $inputs | grep -e "quantized linears" -e "static inputs"
+fp8q quantize $src dynamic -q --scheme FP8
+run fp8q verify dynamic --lock static.json -q

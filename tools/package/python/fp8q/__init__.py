@@ -195,7 +195,7 @@ def quantize(src: Path_, dst: Optional[Path_] = None, *, ignore: Sequence[str] =
              like: Optional[Path_] = None, calibration: Optional[Path_] = None, inputs: Optional[Path_] = None,
              format: str = "auto", scheme: str = "FP8_BLOCK", schemes: Optional[Dict[str, str]] = None,
              scales: str = "sidecar", scale_fmt: str = "f32", unaligned: str = "keep", input_range: str = "absmax", kv_cache: str = "none",
-             tp: int = 0, max_shard_size: int = 0, gptq: bool = False,
+             tp: int = 0, max_shard_size: int = 0, gptq: bool = False, no_gptq: bool = False,
              no_default_ignore: bool = False, allow_unmatched: bool = False, allow_tower: bool = False,
              strict: bool = False, requantize: bool = False, overwrite: bool = False, resume: bool = False,
              dry_run: bool = False, threads: int = 0, max_memory: int = 0, progress: Optional[Progress] = None) -> Conversion:
@@ -209,7 +209,8 @@ def quantize(src: Path_, dst: Optional[Path_] = None, *, ignore: Sequence[str] =
     request = _request(src, ignore, include, like, calibration, inputs, format, scheme, schemes or {}, scales, scale_fmt,
                        unaligned, input_range, kv_cache, tp, max_shard_size,
                        {"no_default_ignore": no_default_ignore, "allow_unmatched": allow_unmatched,
-                        "allow_tower": allow_tower, "strict": strict, "requantize": requantize, "gptq": gptq})
+                        "allow_tower": allow_tower, "strict": strict, "requantize": requantize, "gptq": gptq,
+                        "no_gptq": no_gptq})
     return _convert(request, dst, _native.Job(progress, threads, max_memory, overwrite, resume), dry_run)
 
 

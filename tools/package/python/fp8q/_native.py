@@ -115,7 +115,7 @@ class Request(Structure):
                 ("scales", c_int), ("scale_fmt", c_int), ("scheme", c_int), ("unaligned", c_int),
                 ("max_shard_size", c_uint64), ("tp", c_uint64), ("dequantize", c_bool), ("to", c_int),
                 ("input_range", c_int), ("kv_cache", c_int), ("schemes", POINTER(c_char_p)), ("n_schemes", c_size_t),
-                ("gptq", c_bool), ("inputs", c_char_p)]
+                ("gptq", c_bool), ("inputs", c_char_p), ("no_gptq", c_bool)]
 
 
 class Result(Structure):
