@@ -62,6 +62,25 @@ use_musl() {
     echo "the musl library works"
 }
 
+# The aarch64 wheel in an aarch64 Python, run by qemu: Debian's, unpacked and not installed.
+use_emulated() {
+    root=$("$top/tools/sysroot.sh" arm64 python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libexpat1 libffi8 \
+        libssl3 libbz2-1.0 liblzma5 libuuid1)
+    home=$work/try-aarch64
+    rm -rf "$home"
+    mkdir -p "$home"
+    unzip -q "$dist/fp8q-$version-py3-none-manylinux_2_28_aarch64.whl" -d "$home"
+
+    # The kernel of this machine starts no program of another: the wheel's own goes through qemu by a script.
+    printf '#!/bin/sh\nexec qemu-aarch64-static "%s" "$@"\n' "$home/fp8q-$version.data/scripts/fp8q" >"$home/program"
+    chmod +x "$home/program" "$home/fp8q-$version.data/scripts/fp8q"
+    # Beside the module of the wheel: a script's own folder is searched first.
+    cp "$here/python/try_module.py" "$home/"
+    (cd "$home" && env FP8Q="$home/program" qemu-aarch64-static -L "$root" "$root/usr/bin/python3.11" -B \
+        try_module.py "$top/tests/data/checkpoints/qwen3" "$top/tests/data/eval/text.inputs.safetensors")
+    echo "the aarch64 wheel works"
+}
+
 try() {
     package_env
     for wheel in "$dist"/fp8q-"$version"-py3-none-*.whl; do
@@ -85,6 +104,7 @@ try() {
     use
     use numpy
     use_musl
+    [ "$(uname -m)" = aarch64 ] || use_emulated
     quietly "$work/try.log" "$env/bin/mypy" --strict --cache-dir=/dev/null "$here/python/fp8q"
     FP8Q_LIBRARY=$work/$(uname -m)-linux-gnu.2.28/library/libfp8q.so python3 -B "$here/python/try_layout.py" "$top/include/fp8q.h"
 }
