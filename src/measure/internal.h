@@ -86,6 +86,29 @@ struct fp8q_sweep_job {
     struct fp8q_sweep *sweep;
 };
 
+/* What a unit is made of (sweep_parts.c): linears of a layer, those of the expert that all tokens share, and
+ * the experts, which engines load as one.  As bits of uint16_t.  */
+enum {
+    FP8Q_PART_SHARED = FP8Q_N_LINEARS, /* gate, up, down */
+    FP8Q_PART_EXPERTS = FP8Q_PART_SHARED + 3,
+    FP8Q_N_PARTS
+};
+bool fp8q_part_exists(const struct fp8q_model *model, uint32_t layer, int part);
+/* Weights of a part: slot, shape and tensor of the one of number @i; false behind the last.  A fused
+ * weight is one, and so is a stack of experts.  */
+struct fp8q_part_weight {
+    size_t slot;
+    uint64_t shape[2];
+    const struct fp8q_tensor *tensor;
+    uint64_t matrices; /* of @shape, in the tensor */
+    bool transposed;
+};
+bool fp8q_part_weight_of(const struct fp8q_model *model, uint32_t layer, int part, uint32_t i,
+                         struct fp8q_part_weight *weight_out);
+/* Its name as a module, or as what all its modules begin with.  */
+const char *fp8q_part_name(const struct fp8q_model *model, uint32_t layer, int part,
+                           struct fp8q_name *buf);
+
 /* The source with weights of some units rounded (schemes.c): what a branch takes in place of its
  * own.  It must not move while it is open.  */
 struct fp8q_as {

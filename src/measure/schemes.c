@@ -107,29 +107,44 @@ void fp8q_as_clear(struct fp8q_as *as)
     memcpy(as->served, as->model->served, as->model->n_slots);
 }
 
-static void add_linear(struct fp8q_as *as, uint32_t layer, enum fp8q_linear linear,
+static void add_weight(struct fp8q_as *as, const struct fp8q_part_weight *w,
                        enum fp8q_scheme scheme)
 {
     static const enum fp8q_acts acts[] = {[FP8Q_SCHEME_BLOCK] = FP8Q_ACTS_BLOCK,
                                           [FP8Q_SCHEME_CHANNEL] = FP8Q_ACTS_TOKEN,
                                           [FP8Q_SCHEME_GROUP] = FP8Q_ACTS_GROUP};
-    size_t slot = fp8q_linear_slot(layer, linear);
-    struct fp8q_name name;
-    const struct fp8q_tensor *t = fp8q_ckpt_find(
-        as->model->ckpt, fp8q_linear_name(as->model, layer, linear, ".weight", &name));
+    as->served[w->slot] = (uint8_t)acts[scheme];
+    as->round[w->slot] = scheme == FP8Q_SCHEME_BLOCK;
+    if (w->tensor && scheme != FP8Q_SCHEME_BLOCK)
+        as->scheme_of[tensor_of(as, w->tensor)] = MARK(scheme);
+}
 
-    as->served[slot] = (uint8_t)acts[scheme];
-    as->round[slot] = scheme == FP8Q_SCHEME_BLOCK;
-    if (t && scheme != FP8Q_SCHEME_BLOCK)
-        as->scheme_of[tensor_of(as, t)] = MARK(scheme);
+/* A stack's weight stands for all its experts.  */
+static void add_experts(struct fp8q_as *as, uint32_t layer, enum fp8q_scheme scheme)
+{
+    const struct fp8q_model *m = as->model;
+    for (uint32_t e = 0; e < m->moe.n_experts; e++)
+        for (int i = FP8Q_GATE_PROJ; i <= FP8Q_DOWN_PROJ; i++) {
+            struct fp8q_place place;
+            struct fp8q_part_weight w = {.slot =
+                                             fp8q_expert_slot(m, layer, e, (enum fp8q_linear)i)};
+            fp8q_expert_place(m, layer, e, (enum fp8q_linear)i, &place);
+            w.tensor = fp8q_ckpt_find(m->ckpt, place.name.text);
+            add_weight(as, &w, scheme);
+        }
 }
 
 void fp8q_as_add(struct fp8q_as *as, const struct fp8q_sweep_unit *u,
                  const struct fp8q_sweep_choice *choice)
 {
     for (uint32_t layer = u->first_layer; layer <= u->last_layer; layer++)
-        for (int i = 0; i < FP8Q_N_LINEARS; i++)
-            if (choice->linears >> i & 1 &&
-                fp8q_linear_exists(as->model, layer, (enum fp8q_linear)i))
-                add_linear(as, layer, (enum fp8q_linear)i, choice->scheme);
+        for (int i = 0; i < FP8Q_N_PARTS; i++) {
+            struct fp8q_part_weight w;
+            if (!(choice->linears >> i & 1) || !fp8q_part_exists(as->model, layer, i))
+                continue;
+            if (i == FP8Q_PART_EXPERTS)
+                add_experts(as, layer, choice->scheme);
+            else if (fp8q_part_weight_of(as->model, layer, i, 0, &w))
+                add_weight(as, &w, choice->scheme);
+        }
 }

@@ -38,27 +38,42 @@ static const struct {
     {"o", 1 << FP8Q_O_PROJ},
     {"gate/up", 1 << FP8Q_GATE_PROJ | 1 << FP8Q_UP_PROJ},
     {"down", 1 << FP8Q_DOWN_PROJ},
+    {"shared gate/up", 3 << FP8Q_PART_SHARED},
+    {"shared down", 4 << FP8Q_PART_SHARED},
+    {"experts", 1 << FP8Q_PART_EXPERTS},
 };
 #define N_KINDS ((int)(sizeof(kinds) / sizeof(*kinds)))
 
-/* Whole or not at all: every weight wide, and of sizes that the scheme can scale.  */
-static bool can_quantize(const struct fp8q_model *m, uint32_t layer, uint16_t linears,
-                         enum fp8q_scheme scheme, bool unaligned)
+static bool fits(const struct fp8q_model *m, const struct fp8q_part_weight *w,
+                 enum fp8q_scheme scheme, bool unaligned)
+{
+    bool blocks_fit = unaligned || (w->shape[0] % FP8Q_BLOCK == 0 && w->shape[1] % FP8Q_BLOCK == 0);
+    if (m->scaling[w->slot] != FP8Q_SCALING_NONE)
+        return false;
+    /* Stacks are scaled in blocks or not at all.  */
+    if (scheme != FP8Q_SCHEME_BLOCK && w->tensor->ndim == 3)
+        return false;
+    return scheme == FP8Q_SCHEME_BLOCK
+               ? blocks_fit
+               : scheme != FP8Q_SCHEME_GROUP || w->shape[1] % FP8Q_GROUP == 0;
+}
+
+/* Whole or not at all, in every layer that has it: every weight wide, and of sizes that the scheme can
+ * scale.  */
+static bool can_quantize(const struct fp8q_model *m, const struct fp8q_sweep_unit *u,
+                         uint16_t parts, enum fp8q_scheme scheme, bool unaligned)
 {
     unsigned n = 0;
-    for (int i = 0; i < FP8Q_N_LINEARS; i++) {
-        uint64_t shape[2];
-        if (!(linears >> i & 1) || !fp8q_linear_exists(m, layer, (enum fp8q_linear)i))
-            continue;
-
-        n++;
-        fp8q_linear_shape(m, (enum fp8q_linear)i, shape);
-        bool blocks_fit = unaligned || (shape[0] % FP8Q_BLOCK == 0 && shape[1] % FP8Q_BLOCK == 0);
-        if (m->scaling[layer * FP8Q_N_LINEARS + (uint32_t)i] != FP8Q_SCALING_NONE ||
-            (scheme == FP8Q_SCHEME_BLOCK && !blocks_fit) ||
-            (scheme == FP8Q_SCHEME_GROUP && shape[1] % FP8Q_GROUP))
-            return false;
-    }
+    for (uint32_t layer = u->first_layer; layer <= u->last_layer; layer++)
+        for (int i = 0; i < FP8Q_N_PARTS; i++) {
+            struct fp8q_part_weight w;
+            if (!(parts >> i & 1) || !fp8q_part_exists(m, layer, i))
+                continue;
+            n++;
+            for (uint32_t k = 0; fp8q_part_weight_of(m, layer, i, k, &w); k++)
+                if (!fits(m, &w, scheme, unaligned))
+                    return false;
+        }
     return n > 0;
 }
 
@@ -79,33 +94,32 @@ static uint64_t bytes_saved(const struct fp8q_model *m, uint32_t layer,
 {
     uint64_t saved = 0;
 
-    for (int i = 0; i < FP8Q_N_LINEARS; i++) {
-        struct fp8q_name name;
-        uint64_t shape[2], scales;
-        /* A fused weight is one tensor, counted with its first part.  */
-        if (!(c->linears >> i & 1) || fp8q_linear_is_rest(m, (enum fp8q_linear)i) ||
-            !fp8q_linear_exists(m, layer, (enum fp8q_linear)i))
+    for (int i = 0; i < FP8Q_N_PARTS; i++) {
+        struct fp8q_part_weight w;
+        bool rest = i < FP8Q_N_LINEARS && fp8q_linear_is_rest(m, (enum fp8q_linear)i);
+        if (!(c->linears >> i & 1) || rest || !fp8q_part_exists(m, layer, i))
             continue;
 
-        fp8q_linear_shape(m, (enum fp8q_linear)i, shape);
-        shape[0] = fp8q_linear_disk_rows(m, (enum fp8q_linear)i);
-        scales = scale_bytes(c->scheme, shape);
-        const struct fp8q_tensor *t = fp8q_ckpt_find(
-            m->ckpt, fp8q_linear_name(m, layer, (enum fp8q_linear)i, ".weight", &name));
-
-        /* A tiny weight may be smaller than its scale.  */
-        if (t->size_bytes > t->n_elems + scales)
-            saved += t->size_bytes - t->n_elems - scales;
+        for (uint32_t k = 0; fp8q_part_weight_of(m, layer, i, k, &w); k++) {
+            uint64_t bytes = w.tensor->n_elems + scale_bytes(c->scheme, w.shape) * w.matrices;
+            /* A tiny weight may be smaller than its scale.  */
+            if (w.tensor->size_bytes > bytes)
+                saved += w.tensor->size_bytes - bytes;
+        }
     }
     return saved;
 }
 
-static uint16_t existing(const struct fp8q_model *m, uint32_t layer, uint16_t linears)
+/* Those of @parts that any layer of the unit has.  */
+static uint16_t existing(const struct fp8q_model *m, const struct fp8q_sweep_unit *u,
+                         uint16_t parts)
 {
-    for (int i = 0; i < FP8Q_N_LINEARS; i++)
-        if (!fp8q_linear_exists(m, layer, (enum fp8q_linear)i))
-            linears &= (uint16_t) ~(1u << i);
-    return linears;
+    uint16_t found = 0;
+    for (uint32_t layer = u->first_layer; layer <= u->last_layer; layer++)
+        for (int i = 0; i < FP8Q_N_PARTS; i++)
+            if (parts >> i & 1 && fp8q_part_exists(m, layer, i))
+                found |= (uint16_t)(1u << i);
+    return found;
 }
 
 /* Adds what of layers @first to @last x @linears can be quantized as one unit, if there is anything,
@@ -125,8 +139,8 @@ static void add_unit(struct fp8q_sweep *s, const struct fp8q_model *m, const cha
             continue;
         for (int k = 0; k < N_KINDS; k++)
             if ((linears & kinds[k].linears) &&
-                can_quantize(m, first, kinds[k].linears, all[i], o->unaligned))
-                c.linears |= existing(m, first, kinds[k].linears);
+                can_quantize(m, &u, kinds[k].linears, all[i], o->unaligned))
+                c.linears |= existing(m, &u, kinds[k].linears);
 
         for (uint32_t layer = first; layer <= last; layer++)
             c.bytes_saved += bytes_saved(m, layer, &c);
@@ -142,7 +156,7 @@ static void add_unit(struct fp8q_sweep *s, const struct fp8q_model *m, const cha
 static void add_units(struct fp8q_sweep *s, const struct fp8q_model *m,
                       const struct fp8q_sweep_options *o)
 {
-    const uint16_t all = (1 << FP8Q_N_LINEARS) - 1;
+    const uint16_t all = (1 << FP8Q_N_PARTS) - 1;
     char name[64];
 
     for (uint32_t layer = 0; layer < m->n_layers && o->by == FP8Q_SWEEP_LAYER; layer++) {
@@ -242,8 +256,6 @@ static int open_run(struct run *r, struct fp8q_error *err)
     const struct fp8q_inputs *in = r->job.inputs;
     const struct fp8q_sweep_options *o = r->job.options;
     uint64_t bytes = o->buffer_bytes ? o->buffer_bytes : (uint64_t)512 << 20;
-
-    FP8Q_TRY(fp8q_model_check_dense(m, "sweep", err));
 
     /* The states count like that many more branches.  */
     r->max_tokens = fp8q_group_tokens(m, in, (m->n_layers + BATCH) / 2 + 1, bytes);

@@ -43,7 +43,8 @@ enum { FP8Q_SWEEP_CHOICES = 3 };
 
 struct fp8q_sweep_choice {
     enum fp8q_scheme scheme;
-    uint16_t linears;     /* bit for each enum fp8q_linear that it can quantize */
+    uint16_t
+        linears; /* parts that it can quantize: a bit for each enum fp8q_linear, and more for mixtures */
     uint64_t bytes_saved; /* scales counted */
     double kld, kld_se;   /* added by quantizing the unit alone */
 };

@@ -17,12 +17,12 @@ enum { OUTSIDE, LEFT, WITH /* + enum fp8q_scheme */ };
 
 struct fates {
     const struct fp8q_model *model;
-    uint8_t *of; /* [layer][linear]; owned */
+    uint8_t *of; /* [layer][part]; owned */
 };
 
 static uint8_t *fate(const struct fates *f, uint32_t layer, int linear)
 {
-    return &f->of[(size_t)layer * FP8Q_N_LINEARS + (size_t)linear];
+    return &f->of[(size_t)layer * FP8Q_N_PARTS + (size_t)linear];
 }
 
 static uint16_t all_linears(const struct fp8q_sweep_unit *u)
@@ -37,7 +37,7 @@ static int fates_open(const struct fp8q_sweep *s, const struct fp8q_model *m, st
                       struct fp8q_error *err)
 {
     *f = (struct fates){.model = m};
-    f->of = fp8q_array((uint64_t)m->n_layers * FP8Q_N_LINEARS, sizeof(*f->of));
+    f->of = fp8q_array((uint64_t)m->n_layers * FP8Q_N_PARTS, sizeof(*f->of));
     if (!f->of)
         return fp8q_fail_nomem(err);
 
@@ -45,11 +45,10 @@ static int fates_open(const struct fp8q_sweep *s, const struct fp8q_model *m, st
         const struct fp8q_sweep_unit *u = &s->units[i];
         const struct fp8q_sweep_choice *c = fp8q_sweep_choice_of(s, i, s->n_taken);
         for (uint32_t layer = u->first_layer; layer <= u->last_layer; layer++)
-            for (int k = 0; k < FP8Q_N_LINEARS; k++) {
+            for (int k = 0; k < FP8Q_N_PARTS; k++) {
                 /* Parts of a fused weight are one module on disk, named once.  */
-                bool is_module = all_linears(u) >> k & 1 &&
-                                 fp8q_linear_exists(m, layer, (enum fp8q_linear)k) &&
-                                 !fp8q_linear_is_rest(m, (enum fp8q_linear)k);
+                bool rest = k < FP8Q_N_LINEARS && fp8q_linear_is_rest(m, (enum fp8q_linear)k);
+                bool is_module = all_linears(u) >> k & 1 && fp8q_part_exists(m, layer, k) && !rest;
                 if (is_module)
                     *fate(f, layer, k) =
                         (uint8_t)(c && c->linears >> k & 1 ? WITH + (int)c->scheme : LEFT);
@@ -66,10 +65,10 @@ static int each_left(const struct fp8q_sweep *s, const struct fp8q_model *m,
     FP8Q_TRY(fates_open(s, m, &f, err));
 
     for (uint32_t layer = 0; layer < m->n_layers; layer++)
-        for (int k = 0; k < FP8Q_N_LINEARS; k++) {
+        for (int k = 0; k < FP8Q_N_PARTS; k++) {
             struct fp8q_name name;
             if (*fate(&f, layer, k) == LEFT)
-                each(ctx, fp8q_linear_name(m, layer, (enum fp8q_linear)k, "", &name));
+                each(ctx, fp8q_part_name(m, layer, k, &name));
         }
     free(f.of);
     return FP8Q_OK;
@@ -95,7 +94,7 @@ static enum fp8q_scheme most_common(const struct fates *f)
     size_t n[WITH + FP8Q_N_SCHEMES] = {0};
     unsigned most = WITH;
     for (uint32_t layer = 0; layer < f->model->n_layers; layer++)
-        for (int k = 0; k < FP8Q_N_LINEARS; k++)
+        for (int k = 0; k < FP8Q_N_PARTS; k++)
             n[*fate(f, layer, k)]++;
 
     for (unsigned i = WITH; i < WITH + FP8Q_N_SCHEMES; i++)
@@ -142,7 +141,7 @@ static void put_pattern(struct fp8q_text *t, const struct fates *f, int k, uint8
         return;
 
     /* The number stands between "layers." and the next dot.  */
-    fp8q_linear_name(m, first, (enum fp8q_linear)k, "", &name);
+    fp8q_part_name(m, first, k, &name);
     const char *number = name.text + strlen(m->prefix);
     number += strcspn(number, "0123456789");
     const char *rest = number + strspn(number, "0123456789");
@@ -154,7 +153,8 @@ static void put_pattern(struct fp8q_text *t, const struct fates *f, int k, uint8
     else
         put_numbers(t, f, k, wanted, n);
     put_escaped(t, rest, strlen(rest));
-    fp8q_text_puts(t, "$");
+    /* Experts have modules below this name.  */
+    fp8q_text_puts(t, k == FP8Q_PART_EXPERTS ? "\\." : "$");
 }
 
 struct words {
@@ -166,7 +166,7 @@ struct words {
 /* "--scheme PATTERN=NAME" or "--ignore PATTERN" for each linear that has this fate somewhere.  */
 static int add_patterns(const struct words *w, const struct fates *f, uint8_t wanted)
 {
-    for (int k = 0; k < FP8Q_N_LINEARS; k++) {
+    for (int k = 0; k < FP8Q_N_PARTS; k++) {
         struct fp8q_text t = {0};
         put_pattern(&t, f, k, wanted);
         bool any = t.len > 0;

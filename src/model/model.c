@@ -148,6 +148,15 @@ void fp8q_linear_shape(const struct fp8q_model *m, enum fp8q_linear linear, uint
     memcpy(shape_out, shapes[linear], sizeof(shapes[linear]));
 }
 
+void fp8q_layer_shape(const struct fp8q_model *m, uint32_t layer, enum fp8q_linear linear,
+                      uint64_t shape_out[2])
+{
+    fp8q_linear_shape(m, linear, shape_out);
+    /* In a layer of experts the MLP's place is that of the shared one, of another width.  */
+    if (linear >= FP8Q_GATE_PROJ && m->sparse[layer])
+        shape_out[linear == FP8Q_DOWN_PROJ] = m->moe.shared_width;
+}
+
 uint64_t fp8q_linear_first_row(const struct fp8q_model *m, enum fp8q_linear linear)
 {
     uint64_t first = 0, shape[2];
@@ -294,14 +303,6 @@ void fp8q_model_differences(const struct fp8q_model *a, const struct fp8q_model 
     add_difference(out, memcmp(a->rope_of, b->rope_of, n) != 0, "layers without rotation");
     add_difference(out, memcmp(a->sparse, b->sparse, n * sizeof(*a->sparse)) != 0,
                    "layers with experts");
-}
-
-int fp8q_model_check_dense(const struct fp8q_model *m, const char *what, struct fp8q_error *err)
-{
-    if (m->moe.n_experts == 0)
-        return FP8Q_OK;
-    return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "experts",
-                     "%s does not run mixtures of experts (%s); eval does", what, m->architecture);
 }
 
 const char *fp8q_served_name(const struct fp8q_model *m)

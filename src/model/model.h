@@ -177,6 +177,9 @@ bool fp8q_linear_exists(const struct fp8q_model *model, uint32_t layer, enum fp8
 /* [rows, columns] of a linear's weight, or of its part of a fused one.  */
 void fp8q_linear_shape(const struct fp8q_model *model, enum fp8q_linear linear,
                        uint64_t shape_out[2]);
+/* The same in a layer whose MLP may be the shared expert's.  */
+void fp8q_layer_shape(const struct fp8q_model *model, uint32_t layer, enum fp8q_linear linear,
+                      uint64_t shape_out[2]);
 /* First row of a part in its fused weight; 0 for others.  */
 uint64_t fp8q_linear_first_row(const struct fp8q_model *model, enum fp8q_linear linear);
 /* Rows of the tensor that holds a linear: of all parts where it is fused.  */
@@ -199,10 +202,6 @@ const char *fp8q_served_name(const struct fp8q_model *model);
 /* Scales of an FP8 cache of keys and values, by layer, as the checkpoint has them (k_scale, v_scale);
  * 1 where it has none.  */
 int fp8q_cache_scales_read(const struct fp8q_model *model, float (*scales_out)[2],
-                           struct fp8q_error *err);
-
-/* FP8Q_E_UNSUPPORTED for a mixture of experts, where @what ("calibrate") cannot run one.  */
-int fp8q_model_check_dense(const struct fp8q_model *model, const char *what,
                            struct fp8q_error *err);
 
 #endif

@@ -109,10 +109,9 @@ static int check_linear(struct fp8q_model *m, uint32_t layer, enum fp8q_linear l
     struct fp8q_name name;
     uint64_t shape[2], rows = fp8q_linear_disk_rows(m, linear);
     size_t slot = fp8q_linear_slot(layer, linear);
-    /* In a layer of experts the MLP's place is that of the shared one, of another width.  */
-    fp8q_linear_shape(m, linear, shape);
+    fp8q_layer_shape(m, layer, linear, shape);
     if (linear >= FP8Q_GATE_PROJ && m->sparse[layer])
-        rows = shape[linear == FP8Q_DOWN_PROJ] = m->moe.shared_width;
+        rows = m->moe.shared_width;
     if (linear == FP8Q_DOWN_PROJ)
         rows = m->hidden;
     fp8q_linear_name(m, layer, linear, ".weight", &name);

@@ -745,6 +745,55 @@ class Experts(Case):
         self.assertAlmostEqual(found["kld"]["mean"] / kld, 1, delta=0.02)
         self.assertEqual(found["acts_served"], text)
 
+    def swept(self, source, inputs, *options):
+        status, found = c.fp8q_json("sweep", source, "--inputs", inputs, "--acts", "none", *options)
+        self.assertEqual(status, 0, found)
+        return found
+
+    def as_written(self, source, inputs, target, *quantize):
+        """KLD of what quantize really writes, and its bytes."""
+        status, _, err = c.fp8q("quantize", source, target, "-q", "--overwrite", *quantize)
+        self.assertEqual(status, 0, err)
+        status, found = c.fp8q_json("eval", source, target, "--inputs", inputs, "--acts", "none")
+        self.assertEqual(status, 0, found)
+        size = 0
+        for file in c.weight_files(target):
+            with safe_open(file, "pt") as f:
+                size += sum(f.get_tensor(k).nbytes for k in f.keys())
+        return found["kld"]["mean"], size
+
+    def sweep(self, source, others):
+        """Each prediction is what a written checkpoint shows; @others: what is no expert."""
+        inputs = write_inputs(source + ".inputs.safetensors", samples(300))
+        found = self.swept(source, inputs, "--by", "kind")
+        units = {u["name"]: u for u in found["units"]}
+        kld, size = self.as_written(source, inputs, source + "-q")
+        self.assertAlmostEqual(found["all"]["measured"] / kld, 1, delta=1e-4)
+        self.assertEqual(found["source_bytes"] - sum(u["bytes_saved"] for u in units.values()), size)
+        kld, size = self.as_written(source, inputs, source + "-e", *(o for other in others for o in ("--ignore", other)))
+        self.assertAlmostEqual(units["all experts"]["kld"] / kld, 1, delta=1e-4)
+        self.assertEqual(found["source_bytes"] - units["all experts"]["bytes_saved"], size)
+
+        found = self.swept(source, inputs, "--by", "site", "--budget-kld", str(found["all"]["measured"] * 0.1),
+                           "-o", source + ".keep", "--overwrite")
+        self.assertTrue(found["chosen"]["met"])
+        with open(source + ".keep", encoding="utf-8") as f:
+            self.assertIn(".experts\n", f.read())
+        kld, size = self.as_written(source, inputs, source + "-k", "--ignore-file", source + ".keep")
+        self.assertAlmostEqual(found["chosen"]["measured"] / kld, 1, delta=1e-4)
+        self.assertEqual(found["chosen"]["bytes"], size)
+
+    def test_sweep(self):
+        self.sweep(make("experts-sweep", *CASES["qwen3-moe"])[0], ["self_attn"])
+
+    def test_sweep_shared(self):
+        source, _ = make("experts-sweep-shared", *CASES["qwen2-moe"])
+        self.sweep(source, ["self_attn", "mlp.shared_expert"])
+
+    def test_sweep_latent(self):
+        source, _ = make("experts-sweep-latent", *CASES["deepseek-v3"])
+        self.sweep(source, ["self_attn", "mlp.shared_experts", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"])
+
     def test_block(self):
         self.served("block", lambda calib, n, x: by_block(x), "per token and 128 channels")
 
