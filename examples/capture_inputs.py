@@ -250,9 +250,27 @@ class PolicyCapture:
         self.kinds, self.calls = [], []
 
 
+class GrootCapture:
+    """GR00T: its backbone is a model of transformers, whose last state the action head reads."""
+
+    def __init__(self, policy):
+        backbone = policy._groot_model.backbone
+        backbone.model.set_attn_implementation("eager")
+        self.capture = Capture(backbone.language_model)
+
+    def close(self):
+        self.capture.close()
+
+    def samples(self, batch, categories):
+        visual = self.capture.call.get("visual_pos_masks")
+        modality = None if visual is None else torch.where(visual.reshape(-1), IMAGE, TEXT)
+        yield self.capture.sample(None, modality, categories[0] if categories else None)
+
+
 def capture_policy(policy, batches):
     """Yields one sample for each observation of @batches. Batches with action.tokens (pi0-FAST) go through forward()."""
-    capture = PolicyCapture(policy.eval())
+    policy.eval()
+    capture = (GrootCapture if hasattr(policy, "_groot_model") else PolicyCapture)(policy)
     for batch in batches:
         batch = dict(batch)
         categories = batch.pop("category", None)

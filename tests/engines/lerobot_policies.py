@@ -195,6 +195,25 @@ def smolvla():
                                          resize_imgs_with_padding=(IMAGE_SIZE, IMAGE_SIZE)))
 
 
+def groot_backbone(directory):
+    """The backbone of GR00T N1.7 with two of its three layers, and what a policy has around it."""
+    from lerobot.policies.groot.groot_n1_7 import Qwen3Backbone
+    transformers.Qwen3VLConfig(
+        text_config=dict(hidden_size=256, intermediate_size=512, num_hidden_layers=3, num_attention_heads=2,
+                         num_key_value_heads=1, head_dim=128, vocab_size=320, rope_parameters={
+                             "rope_type": "default", "rope_theta": 5e6, "mrope_section": [24, 20, 20],
+                             "mrope_interleaved": True}),
+        vision_config=dict(depth=2, hidden_size=64, intermediate_size=64, num_heads=2, out_hidden_size=256,
+                           deepstack_visual_indexes=[0], num_position_embeddings=64),
+        image_token_id=319, video_token_id=318, vision_start_token_id=317, vision_end_token_id=316,
+    ).save_pretrained(directory)
+    torch.manual_seed(1)
+    backbone = shaken(Qwen3Backbone(model_name=directory, select_layer=2, load_pretrained_weights=False,
+                                    transformers_loading_kwargs={}).float())
+    return types.SimpleNamespace(_groot_model=types.SimpleNamespace(backbone=backbone), eval=backbone.eval,
+                                 predict_action_chunk=backbone)
+
+
 def observations(n=3, n_text=12, fast=False):
     """Observations as a policy gets them behind its preprocessor: language tokens padded, one camera missing in the last."""
     g = torch.Generator().manual_seed(5)

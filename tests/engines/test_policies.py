@@ -1,4 +1,7 @@
-"""LeRobot's own policies with random weights: what their backbone sees, what eval says of it, and what their actions do."""
+"""LeRobot's own policies with random weights: what their backbone sees, what eval says of it, and what their actions do.
+
+Errors of keys, values and states by `fp8q eval --acts none` are held against those of the policy on dequantized weights.
+"""
 import json
 import os
 import sys
@@ -9,6 +12,7 @@ from safetensors.torch import save_file
 
 import common as c
 import lerobot_policies as lerobot
+from test_capture import qwen3
 
 EXAMPLES = os.path.join(c.HERE, "..", "..", "examples")
 sys.path[:0] = [EXAMPLES, os.path.join(EXAMPLES, "vla")]
@@ -136,6 +140,32 @@ class Backbones(unittest.TestCase):
         self.assertEqual((part["pick up"]["samples"], part["pour"]["samples"]), (2, 1))
         self.assertAlmostEqual(part["pour"]["kld"] / klds[1].mean().item(), 1, delta=0.01)
         self.assertEqual([p["name"] for p in found["modalities"]], ["action"])
+
+    def test_groot(self):
+        """The action head reads the state behind the last layer that was left, before any norm."""
+        where = os.path.join(c.WORK, "policy-groot")
+        one = lerobot.groot_backbone(where + "-config")
+        batches = [qwen3(seed) for seed in range(3)]
+        file = where + ".inputs.safetensors"
+        samples = list(capture.capture_policy(one, [b | {"category": ["x"]} for b in batches]))
+        self.assertEqual(set(samples[0]), {"inputs_embeds", "position_ids", "modality", "deepstack.0", "category"})
+        capture.save(samples, file, "episodes")
+        backbone = one._groot_model.backbone
+        os.makedirs(where)
+        c.make({f"backbone.{k}": v.contiguous() for k, v in backbone.state_dict().items() if k != "model.lm_head.weight"},
+               {"model_type": "Gr00tN1d7"}, path=where)
+        self.assertEqual(c.fp8q("quantize", where, where + "-q", "-q")[0], 0)
+        self.assertEqual(c.fp8q("dequantize", where + "-q", where + "-d", "--dtype", "f32", "-q")[0], 0)
+        status, found = c.fp8q_json("eval", where, where + "-q", "--inputs", file, "--acts", "none")
+        self.assertEqual(status, 0, found)
+        self.assertEqual((found["quantized_linears"], len(found["layer_error"])), (14, 2))
+
+        wide = lerobot.groot_backbone(where + "-config")._groot_model.backbone
+        wide.load_state_dict({k.removeprefix("backbone."): v for k, v in c.read(where + "-d").items()}, strict=False)
+        with torch.no_grad():
+            pairs = [(backbone(dict(b))["backbone_features"][0], wide(dict(b))["backbone_features"][0]) for b in batches]
+        self.assertGreater(relative(pairs), 1e-3)
+        self.assertAlmostEqual(found["layer_error"][1] / relative(pairs), 1, delta=0.01)
 
     def logits(self, policy_, batch):
         """Those that the loss of pi0-FAST is taken of."""
