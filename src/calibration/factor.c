@@ -19,7 +19,7 @@
 /* Moments between channels are trusted a little less than those of a channel with itself: text of
  * another kind has the latter alike and the former not.  */
 #define SHRINKAGE 0.2
-#define MOST_DAMPING 100.0
+#define MOST_TRIES 5 /* each with ten times the damping */
 #define TILE ((size_t)FP8Q_BLOCK * FP8Q_BLOCK)
 
 struct making {
@@ -253,10 +253,11 @@ static int make(struct making *m, struct fp8q_error *err)
     m->factor->usable = false;
 
     /* More damping where rounding of the sums has left the matrix indefinite.  */
-    for (double d = DAMPING; mean > 0 && !m->factor->usable && d < MOST_DAMPING; d *= 10) {
-        m->damping = d * mean;
+    m->damping = DAMPING * mean;
+    for (int i = 0; mean > 0 && !m->factor->usable && i < MOST_TRIES; i++) {
         FP8Q_TRY(fp8q_pool_run(fw->watch, fw->n_threads, n, fill_task, m, err));
         FP8Q_TRY(factorize(m, &m->factor->usable, err));
+        m->damping *= 10;
     }
     if (!m->factor->usable)
         return FP8Q_OK;
