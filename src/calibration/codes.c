@@ -80,6 +80,7 @@ static void take_pieces(struct fp8q_codes *c)
         const struct fp8q_piece *p = &plan->pieces[i];
         if (!is_rounded(plan, p))
             continue;
+        /* Two-dimensional tensors are one piece, so the source says which.  */
         struct fp8q_grid grid = fp8q_scheme_grid(p->scheme);
         c->of[p->source] =
             (struct fp8q_coded){.offset = c->size,
@@ -89,6 +90,7 @@ static void take_pieces(struct fp8q_codes *c)
         c->size += plan->ckpt->tensors[p->source].n_elems;
     }
 
+    /* Found when the first of a group is begun: a group may be in many layers' files.  */
     for (size_t i = 0; i < plan->n_groups; i++)
         c->group_amax[i] = -1;
 }
@@ -104,6 +106,7 @@ int fp8q_codes_open(const struct fp8q_plan *plan, const struct fp8q_kernel *kern
     if (!c->of || !c->group_amax)
         return fp8q_fail_nomem(err);
 
+    /* The size first: the file is reserved as a whole, so that a full disk is found before the work.  */
     take_pieces(c);
     return create_file(c, path, err);
 }
@@ -117,6 +120,7 @@ void fp8q_codes_close(struct fp8q_codes *c)
     /* Nothing in it is needed any more, so nothing can be lost.  */
     (void)fp8q_close(&c->fd, c->path, NULL);
     free(c->path);
+    /* So that closing it again does nothing.  */
     *c = (struct fp8q_codes){.fd = -1};
 }
 
@@ -149,6 +153,7 @@ static int raise_amax(const struct fp8q_codes *c, const struct fp8q_weights *w, 
         if (!fp8q_amax_value(FP8Q_FLOAT_F32, bits, &largest))
             return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite", "tensor \"%s\" holds NaN or Inf",
                              fp8q_show(&shown, w->tensor->name));
+        /* A maximum comes out the same in any order of tensors.  */
         *amax = largest > *amax ? largest : *amax;
     }
     return FP8Q_OK;

@@ -88,6 +88,7 @@ static int fill_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_erro
     (void)worker;
     (void)err;
 
+    /* The lower half is all that is read.  */
     for (size_t j = 0; j < i; j++)
         row[j] = (float)(moment(m, order[i], order[j]) * (1.0 - SHRINKAGE));
     row[i] = (float)(moment(m, order[i], order[i]) + m->damping);
@@ -131,6 +132,7 @@ static bool factor_small(double *a, size_t n)
         double d = a[j * n + j];
         for (size_t k = 0; k < j; k++)
             d -= a[j * n + k] * a[j * n + k];
+        /* Put so that NaN is refused, too.  */
         if (!(d > 0) || !isfinite(d))
             return false;
         d = sqrt(d);
@@ -168,6 +170,7 @@ static bool factor_diagonal(struct making *m, float *scratch)
     double *a = m->diagonal, *inverse = a + TILE;
     take_off(m, m->block, scratch);
 
+    /* 128 columns are little work, and what all blocks below are divided by deserves F64.  */
     for (size_t i = 0; i < size; i++)
         for (size_t j = 0; j <= i; j++)
             a[i * size + j] = (double)at[i * n + j];
@@ -195,6 +198,7 @@ static int below_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
     float *at = block_at(m, i, m->block);
     (void)err;
 
+    /* Packed before it is written, so that the product may go where its operand was.  */
     take_off(m, i, scratch);
     fp8q_pack_a(g, (struct fp8q_strided){at, n, 1}, n_i, n_j, packed);
     fp8q_gemm_packed(g, n_i, n_j, n_j, packed, m->inverse, at, n);
@@ -210,6 +214,7 @@ static int factorize(struct making *m, bool *done_out, struct fp8q_error *err)
     for (m->block = 0; m->block < n_blocks; m->block++) {
         const struct fp8q_strided rows = {block_at(m, m->block, 0), m->factor->n, 1};
         fp8q_pack_b(m->fw->gemm, rows, size_of(m, m->block), m->block * FP8Q_BLOCK, m->rows);
+        /* On this thread: all blocks below wait for it.  */
         if (!factor_diagonal(m, m->scratch))
             return FP8Q_OK;
         FP8Q_TRY(fp8q_pool_run(m->fw->watch, m->fw->n_threads, n_blocks - m->block - 1, below_task,

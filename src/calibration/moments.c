@@ -44,6 +44,7 @@ static int length_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_er
     (void)worker;
 
     for (size_t t = first; t < end; t++) {
+        /* Of the whole vector: its parts in the blocks keep their weights among themselves.  */
         double square = a->fw->gemm->dot(a->x + t * width, a->x + t * width, width);
         if (!isfinite(square))
             return fp8q_fail(err, FP8Q_E_FORMAT, "not-finite", "an activation is NaN or infinite");
@@ -98,6 +99,7 @@ static int pair_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_erro
     float *product = a->scratch + worker * a->scratch_floats;
     (void)err;
 
+    /* All runs of a pair in one task, in their order: nobody else adds to these sums.  */
     for (size_t r = 0; r < a->n_runs; r++) {
         const struct fp8q_token_run *run = &a->runs[r];
         float *sums = a->moments->sums[run->share] + bi * FP8Q_BLOCK * width + bj * FP8Q_BLOCK;
@@ -114,6 +116,7 @@ static int pair_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_erro
 static int add_all(struct adding *a, struct fp8q_error *err)
 {
     const struct fp8q_forward *fw = a->fw;
+    /* Rows of a block, filled up to whole tiles.  */
     a->left_rows = fp8q_packed_a(fw->gemm, FP8Q_BLOCK, 1);
     a->right_rows = fp8q_packed_b(fw->gemm, FP8Q_BLOCK, 1);
     a->scratch_floats = fp8q_max_size(a->longest * FP8Q_BLOCK, TILE);
@@ -125,6 +128,7 @@ static int add_all(struct adding *a, struct fp8q_error *err)
     if (!a->inverse || !a->left || !a->right || !a->scratch)
         return fp8q_fail_nomem(err);
 
+    /* One after another: each pass needs all of what the one before it made.  */
     FP8Q_TRY(fp8q_pool_run(fw->watch, fw->n_threads, fp8q_ceil_div(a->n_rows, ROWS_A_TASK),
                            length_task, a, err));
     FP8Q_TRY(fp8q_pool_run(fw->watch, fw->n_threads, a->n_blocks, pack_task, a, err));
@@ -147,6 +151,7 @@ int fp8q_moments_add(struct fp8q_moments *moments, const struct fp8q_forward *fw
     }
 
     int status = add_all(&a, err);
+    /* Counted beside the tasks, each of which sees every token.  */
     for (size_t i = 0; status == FP8Q_OK && i < n_runs; i++)
         moments->n_tokens[runs[i].share] += runs[i].n;
     free(a.inverse);

@@ -146,6 +146,7 @@ static int add_name(struct fp8q_sequential *r, const char *weight, struct fp8q_e
 {
     struct fp8q_name name;
     const char *site = fp8q_calib_site_of(weight, &name);
+    /* Tensors of an input come one after another.  */
     if (r->n_names > 0 && strcmp(r->names[r->n_names - 1], site) == 0)
         return FP8Q_OK;
 
@@ -160,6 +161,7 @@ static void note_unreached(const struct walk *w, size_t source)
     struct fp8q_shown shown;
     struct fp8q_name name;
 
+    /* Once an expert: what comes to its first linears comes to its last.  */
     if (w->site == FP8Q_SITE_GATE_UP && r->n_unreached++ < FP8Q_NAMED_EXPERTS)
         fp8q_text_printf(
             &r->unreached, "%s%s", r->n_unreached > 1 ? ", " : "",
@@ -187,6 +189,7 @@ static int round_input(struct walk *w, struct fp8q_moments *m, uint32_t expert,
         note_unreached(w, of.sources[0]);
         FP8Q_TRY(fp8q_spread_none(&job, err));
     } else {
+        /* The guard multiplies with whole rows of them.  */
         FP8Q_TRY(fp8q_moments_mirror(m, &w->fw, err));
         FP8Q_TRY(fp8q_spread(&job, &sums, &spread, err));
         r->n_unheld += m->n_tokens[FP8Q_HELD] == 0;
@@ -208,6 +211,7 @@ static int round_site(struct walk *w, struct fp8q_error *err)
 {
     FP8Q_TRY(round_input(w, &w->moments[0], FP8Q_NO_EXPERT, err));
     for (uint32_t e = 0; is_mixture(w) && e < w->model.moe.n_experts; e++) {
+        /* Given back one by one, since there may be hundreds.  */
         FP8Q_TRY(round_input(w, &w->moments[1 + e], e, err));
         fp8q_moments_reset(&w->moments[1 + e]);
     }
@@ -259,6 +263,7 @@ static int judge_group(struct walk *w, const struct fp8q_group *g, float *h, str
     double nll;
     uint64_t n;
 
+    /* No stand-in and no onlooker yet: this is the source as it is.  */
     FP8Q_TRY(fp8q_forward_embed(&w->fw, &w->branch, g, h, err));
     for (uint32_t layer = 0; layer < w->model.n_layers; layer++)
         FP8Q_TRY(fp8q_forward_layer(&w->fw, &w->branch, g, layer, h, err));
@@ -296,6 +301,7 @@ static int open_groups(struct walk *w, struct fp8q_error *err)
         n = fp8q_group_size(in, i, w->fw.max_tokens);
         FP8Q_TRY(fp8q_group_open(g, &w->model, in->samples + i, n, err));
         w->n_groups++;
+        /* A sample has one run, or one for each stretch of a few samples that is held out or not.  */
         most_runs = fp8q_max_size(most_runs, n + g->n_tokens / w->holdout.run);
         w->h[w->n_groups - 1] = fp8q_array((uint64_t)g->n_tokens * w->model.hidden, sizeof(float));
         if (!w->h[w->n_groups - 1])
@@ -318,6 +324,7 @@ static int open_walk(struct walk *w, struct fp8q_error *err)
 
     for (size_t i = 0; i < w->inputs.n_samples; i++)
         longest = fp8q_max_size(longest, w->inputs.samples[i].n_tokens);
+    /* How samples are grouped decides memory and time, and no bit.  */
     size_t max_tokens = fp8q_group_tokens(&w->model, &w->inputs, 1, BUFFER_BYTES);
     FP8Q_TRY(fp8q_forward_open(&w->fw, &w->model, plan->threads, w->job->codes->kernel->name,
                                max_tokens, longest, err));
@@ -353,6 +360,7 @@ static int run(struct walk *w, struct fp8q_error *err)
     if (w->result->noise)
         return FP8Q_OK;
 
+    /* From here on what is rounded is what the network sees.  */
     w->branch.stand_in = &w->job->codes->stand_in;
     w->fw.on_site = on_site;
     w->fw.on_site_ctx = w;

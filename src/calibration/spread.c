@@ -104,6 +104,7 @@ static bool find_row_scales(const struct stripe *t)
     enum fp8q_scale_fmt fmt = t->coded->grid.cols ? FP8Q_SCALE_UE8M0 : FP8Q_SCALE_F32;
     size_t n = t->s->n_cols;
 
+    /* A run is what shares a scale: the row, or 32 columns of it.  */
     for (uint32_t r = 0; r < t->n_rows; r++)
         for (size_t col = 0; col < n; col += run_at(t, col)) {
             float amax;
@@ -155,6 +156,7 @@ static void start_block(const struct stripe *t, size_t block, size_t size)
     struct area *a = t->area;
     size_t n = f->n, first = block * FP8Q_BLOCK, behind = first + size;
 
+    /* Nothing is behind the last block.  */
     memset(a->product, 0, TILE * sizeof(*a->product));
     if (behind < n) {
         fp8q_pack_a(g, (struct fp8q_strided){a->errors + behind, n, 1}, t->n_rows, n - behind,
@@ -164,6 +166,7 @@ static void start_block(const struct stripe *t, size_t block, size_t size)
         fp8q_gemm_packed(g, t->n_rows, size, n - behind, a->left, a->right, a->product, FP8Q_BLOCK);
     }
 
+    /* Turned on their side, so that a column of all rows is one run of memory.  */
     for (size_t j = 0; j < size; j++)
         for (uint32_t r = 0; r < t->n_rows; r++)
             a->columns[j * t->n_rows + r] =
@@ -185,6 +188,7 @@ static void round_column(const struct stripe *t, size_t position, float *values,
     kernel_of(t)->encode[FP8Q_FLOAT_F32](codes, values, t->n_rows, 1.0f);
     kernel_of(t)->decode[FP8Q_FLOAT_F32](a->rounded, codes, t->n_rows, 1.0f);
 
+    /* Against the weight, not against what it was asked to be: the factors spread whole errors.  */
     for (uint32_t r = 0; r < t->n_rows; r++) {
         error[r] = a->w[r * n + channel] - a->rounded[r] * scales[r * step];
         a->errors[r * n + position] = error[r];
@@ -204,6 +208,7 @@ static void round_block(const struct stripe *t, size_t block, size_t size)
         float error[FP8Q_BLOCK];
         round_column(t, first + j, a->columns + j * t->n_rows, error);
 
+        /* There is an operation that subtracts, and errors are to be added.  */
         for (size_t i = 0; i < j; i++)
             a->negative[i] = -row[i];
         t->s->job->fw->gemm->subtract_outer(a->columns, t->n_rows, a->negative, j, error,
@@ -245,6 +250,7 @@ static double held_error(const struct stripe *t)
     size_t n = t->s->n_cols;
     double sum = 0;
 
+    /* The moments are symmetric, so their rows serve as the columns that the product wants.  */
     fp8q_pack_a(g, (struct fp8q_strided){a->errors, n, 1}, t->n_rows, n, a->left);
     for (size_t col = 0; col < n; col += FP8Q_BLOCK) {
         size_t size = fp8q_min_size(n - col, FP8Q_BLOCK);
@@ -283,6 +289,7 @@ static bool breaks_bound(const struct stripe *t)
                 add_to_bound(a->w + r * n + col, a->errors + r * n + col, run,
                              (double)*scale_at(t, r, col), sums);
             }
+        /* Put so that NaN is beyond the bound.  */
         if (!(sums[0] <= 4 * sums[1]))
             return true;
     }
@@ -306,6 +313,7 @@ static int plain_task(void *ctx, unsigned worker, uint64_t task, struct fp8q_err
     if (!s->judge)
         return FP8Q_OK;
 
+    /* The same stripe twice, with the weights still in memory.  */
     find_errors(&t);
     s->sums[task].plain = held_error(&t);
     round_spreading(&t);
@@ -343,6 +351,7 @@ static int open_weights(struct spreading *s, struct fp8q_error *err)
         struct fp8q_weights *w = &s->weights[s->n_open];
         FP8Q_TRY(fp8q_weights_open(ckpt, ckpt->tensors[job->sources[s->n_open]].name, w, err));
         FP8Q_TRY(fp8q_codes_begin(job->codes, job->sources[s->n_open], err));
+        /* All have the columns of the input that they share.  */
         s->n_stripes += fp8q_ceil_div(w->n_rows, FP8Q_BLOCK);
         s->n_cols = (size_t)w->n_cols;
     }
@@ -385,6 +394,7 @@ static int open_areas(struct spreading *s, struct fp8q_error *err)
     if (!s->areas || !s->sums || !s->beyond)
         return fp8q_fail_nomem(err);
 
+    /* Each worker has its own, so that their pages are apart.  */
     for (unsigned i = 0; i < fw->n_threads; i++) {
         float *memory = fp8q_array(floats, sizeof(float));
         if (!memory)
@@ -428,6 +438,7 @@ static int spread(struct spreading *s, struct fp8q_gptq_error *sums_out, bool *s
     FP8Q_TRY(open_areas(s, err));
     FP8Q_TRY(fp8q_factor_open(s->n_cols, &s->factor, err));
     FP8Q_TRY(fp8q_factor_make(&s->factor, s->job->moments, false, s->job->fw, err));
+    /* Where nothing was held out there is no judge, and what cannot be shown is not done.  */
     s->judge = s->factor.usable && s->job->moments->n_tokens[FP8Q_HELD] > 0;
     FP8Q_TRY(run_pass(s, plain_task, err));
 
@@ -439,6 +450,7 @@ static int spread(struct spreading *s, struct fp8q_gptq_error *sums_out, bool *s
     if (!fp8q_gptq_helps(sums_out))
         return FP8Q_OK;
 
+    /* Plain values once more, if one block of all would break its bound.  */
     FP8Q_TRY(write_spread(s, spread_out, err));
     s->judge = false;
     return *spread_out ? FP8Q_OK : run_pass(s, plain_task, err);
