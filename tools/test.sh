@@ -11,8 +11,8 @@
 #     report     the page of `fp8q report` in a browser, under axe and a validator (not among the default parts)
 #     scalar     no SIMD built: kernels, blocks and command line
 #     fuzz       each fuzz target a fixed number of times from a fixed seed (free-running: tools/fuzz.sh SECONDS)
-#     engines    vLLM's loader and llama.cpp's converter on outputs, and `fp8q check` against them (fetches 1 GB of
-#                Python packages once; not among the default parts; newest releases: tests/engines/own/run.py ENGINE
+#     engines    the loaders of vLLM, SGLang and lmdeploy and llama.cpp's converter on outputs, and `fp8q check` against
+#                them (fetches 1.5 GB of Python packages once; not among the default parts; newest releases: tests/engines/own/run.py ENGINE
 #                build/release/fp8q newest)
 #     cluster    the recipes of examples/cluster, on a real Slurm (as root; not among the default parts)
 #     tidy       clang-tidy on all of src/, with the checks of .clang-tidy
@@ -74,7 +74,7 @@ for part in "$@"; do
         ;;
     engines)
         build release
-        for engine in vllm llama.cpp; do
+        for engine in vllm sglang lmdeploy llama.cpp; do
             tests/engines/own/run.py "$engine" build/release/fp8q
         done
         ;;

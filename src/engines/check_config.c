@@ -8,6 +8,7 @@
 
 #include "format/names.h"
 #include "kernel/block.h"
+#include "select/fused.h"
 #include "select/targets.h"
 
 static const char requantize[] = "write it again: fp8q quantize --requantize";
@@ -122,6 +123,41 @@ static int judge_groups(struct fp8q_judge *j)
     return FP8Q_OK;
 }
 
+static bool targets_linear(const struct fp8q_json *group)
+{
+    const struct fp8q_json *t = fp8q_json_first(fp8q_json_get(group, "targets"));
+    while (t && strcmp(fp8q_json_string(t, ""), "Linear") != 0)
+        t = fp8q_json_next(t);
+    return t != NULL;
+}
+
+/* SGLang takes the size of blocks from the group of "Linear", and asks for it where matrices are
+ * merged.  */
+static int judge_linear_blocks(struct fp8q_judge *j)
+{
+    const struct fp8q_on_disk *f = j->facts;
+    struct fp8q_shown shown;
+    size_t parent;
+    if (!(j->demands & FP8Q_LINEAR_BLOCKS))
+        return FP8Q_OK;
+
+    for (size_t i = 0; i < f->n_weights; i++) {
+        const struct fp8q_disk_weight *w = &f->weights[i];
+        bool merged = fp8q_fused_of_weight(w->weight->name, &parent) && w->weight->ndim == 2 &&
+                      !strstr(w->weight->name, ".experts.");
+        if (merged && w->group && w->layout.scaling == FP8Q_SCALING_BLOCK &&
+            !targets_linear(w->group))
+            return fp8q_judge_say(j, FP8Q_STOPS, "config-groups",
+                                  "quantize with blocks for all weights that --scheme PATTERN=... "
+                                  "does not name",
+                                  "it merges matrices in blocks only if the group of target "
+                                  "\"Linear\" has these, and \"%s\" is in another",
+                                  fp8q_show(&shown, w->weight->name));
+    }
+
+    return FP8Q_OK;
+}
+
 static bool is_known_format(const char *format)
 {
     static const char *const known[] = {"float-quantized", "naive-quantized", "mxfp8-quantized"};
@@ -168,7 +204,8 @@ static int judge_compressed(struct fp8q_judge *j)
                                 "--unaligned per-channel, or with --scheme FP8_DYNAMIC)",
                                 "it reads one config group, and there are %zu",
                                 fp8q_json_count(groups)));
-    return judge_groups(j);
+    FP8Q_TRY(judge_groups(j));
+    return judge_linear_blocks(j);
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */

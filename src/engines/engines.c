@@ -90,7 +90,8 @@ static const struct fp8q_reading readings[] = {
      .block_scale = FP8Q_SCALE_ENDING,
      .other_scale = FP8Q_SCALE_ENDING,
      .demands = FP8Q_FUSED_ALIKE | FP8Q_PARTS_ALIGNED | FP8Q_COLUMNS_ALIGNED | FP8Q_HEAD_NO_BLOCKS |
-                FP8Q_NO_BYTE_SCALES | FP8Q_BLOCKS_OF_128 | FP8Q_ROUNDS_SCALES | FP8Q_EXPERTS_STATIC,
+                FP8Q_NO_BYTE_SCALES | FP8Q_BLOCKS_OF_128 | FP8Q_ROUNDS_SCALES |
+                FP8Q_EXPERTS_STATIC | FP8Q_LINEAR_BLOCKS,
      .gpus = "NVIDIA Ada, Hopper, Blackwell; AMD MI300 and later",
      .other = "Ampere by weight-only kernels (Marlin) where a scale is of a row or a tensor"},
     {.engine = FP8Q_SGLANG,
@@ -227,6 +228,8 @@ const char *fp8q_demand_text(enum fp8q_demand demand)
         return "block scales become powers of two on Blackwell";
     case FP8Q_INPUTS_GROUPED:
         return "with blocks, inputs in groups of 128";
+    case FP8Q_LINEAR_BLOCKS:
+        return "merged matrices in blocks only by the group of `Linear`";
     case FP8Q_EXPERTS_STATIC:
         return "experts with a scale a tensor have static inputs";
     }

@@ -315,6 +315,15 @@ static void descriptions_are_found(void **state)
          .odd = {.name = "self_attn.o_proj", .grid = {256, 1}},
          .stopped = ALL,
          .id = "config-groups"},
+        {.what = "merged matrices in blocks, and \"Linear\" in rows",
+         .config = CT_OF(
+             "\"group_0\": {\"targets\": [\"Linear\"], \"weights\": {\"strategy\": \"channel\"}, "
+             "\"input_activations\": {\"strategy\": \"token\"}}, \"group_1\": {\"targets\": "
+             "[\"re:.*[qkvoepn]_proj$\"], \"weights\": {\"strategy\": \"block\"}, "
+             "\"input_activations\": {\"strategy\": \"group\"}}",
+             IGNORED),
+         .stopped = SGLANG | TRT | LLAMA | LMDEPLOY,
+         .id = NULL},
         {.what = "inputs by token",
          .config = CT_OF(GROUP("group_0", "block", "token"), IGNORED),
          .stopped = TRT | LMDEPLOY,

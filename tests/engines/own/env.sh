@@ -19,7 +19,7 @@ if [ -n "$newest" ]; then
 fi
 
 # What lies below is made first, and its packages are seen from here: one torch for several engines.
-[ -z "$below" ] || below=$("$0" "$below" ${newest:+"$newest"} | tail -n 1)
+[ -z "$below" ] || below=$("$0" "$below" | tail -n 1)
 
 key=$(cat "$list" - <<KEY | sha256sum | cut -c1-12
 $bare $sources $below $(python3 --version)
