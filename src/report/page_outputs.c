@@ -89,8 +89,23 @@ static void write_kinds(const struct fp8q_result_parts *parts, bool modality, st
     fp8q_table_close(t);
 }
 
+/* Inputs of a policy's backbone, which predict nothing: what its layers leave is all there is.  */
+static void write_states(const struct fp8q_result_eval *e, struct fp8q_text *t)
+{
+    fp8q_text_puts(t, "<p class=\"note\">The inputs predict no token, as those of a policy's "
+                      "backbone: what was measured is how far the states of its layers are "
+                      "off.</p>\n<div class=\"plots\">\n");
+    fp8q_plot_layers(e, t);
+    fp8q_text_puts(t, "</div>\n");
+}
+
 static void write_eval(const struct fp8q_result_eval *e, struct fp8q_text *t)
 {
+    if (e->tokens == 0) {
+        write_states(e, t);
+        return;
+    }
+
     fp8q_text_puts(t, "<p>");
     fp8q_put_count(t, e->tokens);
     fp8q_text_puts(t, " tokens scored");

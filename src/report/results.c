@@ -160,7 +160,9 @@ static void read_eval(struct input *in, struct fp8q_measurements *r)
     e->differences = fp8q_json_string(fp8q_json_get(in->root, "config_differences"), "");
     e->tokens = count(in, in->root, "tokens");
 
-    read_row(in, in->root, &e->rows[FP8Q_RESULT_OUTPUT]);
+    /* What a policy's backbone sees predicts nothing: layers are all that there is.  */
+    if (e->tokens > 0)
+        read_row(in, in->root, &e->rows[FP8Q_RESULT_OUTPUT]);
     for (size_t i = 0; i < FP8Q_RESULT_ROWS; i++) {
         const struct fp8q_json *row =
             i ? fp8q_json_get(fp8q_json_get(in->root, "rows"), keys[i]) : NULL;
