@@ -292,7 +292,7 @@ def read_observations(path):
 
 
 def load_policy(path):
-    from lerobot.configs import PreTrainedConfig
+    from lerobot.configs.policies import PreTrainedConfig
     from lerobot.policies.factory import get_policy_class
     config = PreTrainedConfig.from_pretrained(path)
     return get_policy_class(config.type).from_pretrained(path, config=config).eval()

@@ -16,7 +16,7 @@ import torch
 import transformers
 
 # Imported by LeRobot beside the networks; nothing of them is called here.
-EMPTY = ("torchvision", "datasets", "cv2", "einops", "gymnasium", "lerobot.configs.train", "lerobot.motors")
+EMPTY = ("torchvision", "datasets", "cv2", "einops", "gymnasium", "lerobot.configs.train", "lerobot.envs", "lerobot.motors")
 NEW_SYNTAX = ((r"^(\s*class \w+)\[([^\]]*)\]\(", r"\1(__import__('typing').Generic[\2], "),
               (r"^(\s*(?:def|class) \w+)\[[^\]]*\]", r"\1"),
               (r"^type (\w+) =", r"\1 ="))

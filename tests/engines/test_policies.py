@@ -216,6 +216,25 @@ class Actions(unittest.TestCase):
     def test_smolvla(self):
         self.acts("smolvla")
 
+    def test_command_lines(self):
+        """From a folder of LeRobot's: its own loading, then captures and results in files."""
+        source, folder = saved("pi05"), c.fresh_dir()
+        observations, inputs, results = (os.path.join(folder, n) for n in ("o.safetensors", "x.safetensors", "results"))
+        save_file({f"{i}.{key}": value[0].contiguous() for i, batch in enumerate(lerobot.observations())
+                   for key, value in batch.items()}, observations)
+        old = sys.argv
+        try:
+            sys.argv = ["x", "--policy", source, "--samples", observations, "-o", inputs]
+            capture.main()
+            sys.argv = ["x", source, source + "-q", "--observations", observations, "-o", results]
+            action_error.main()
+        finally:
+            sys.argv = old
+        self.assertEqual(c.read(inputs)["2.prefix_len"].item(), 22)
+        lines = [[json.loads(line) for line in open(os.path.join(results, name + ".jsonl"), encoding="utf-8")]
+                 for name in ("base", "fp8")]
+        self.assertEqual([[x["action_mse"] > 0 for x in side] for side in lines], [[False] * 3, [True] * 3])
+
     def test_observations_on_disk(self):
         """Stored observations come back as batches of one."""
         file = os.path.join(c.fresh_dir(), "observations.safetensors")
