@@ -4,8 +4,8 @@
 #     tools/digest.sh [OPTION...] -- COMMAND...      COMMAND is fp8q, with an emulator before it perhaps
 #
 # OPTIONs go to every command: --threads 7 --kernel scalar.  The set: each scheme and format, stacked
-# experts whole and cut over many shards, the same in parts that run in another order, FP8 taken
-# through F32 again, and the way back.
+# experts whole and cut over many shards, static scales, scales of a cache and GPTQ from statistics, the same in parts
+# that run in another order, FP8 taken through F32 again, and the way back.
 set -eu
 data=$(cd "$(dirname "$0")/../tests/data" && pwd)
 options=
@@ -52,6 +52,29 @@ smolvlm-ragged --unaligned per-channel
 smolvlm-ragged --scheme MXFP8
 qwen3.5-moe --scheme MXFP8 --format fp8 --max-shard-size 100KB
 LIST
+
+# Scales and rounding that data decide, and scales of a cache.  One set of statistics for all: whether
+# calibrate itself gives the same bytes on every kernel is its own test.
+SOURCE_DATE_EPOCH=1790000000
+export SOURCE_DATE_EPOCH
+"$@" calibrate c/llama-untied --inputs "$data/eval/text.inputs.safetensors" --threads 1 --kernel scalar -q -o statistics
+while read -r to more; do
+    # shellcheck disable=SC2086
+    run "$@" quantize c/llama-untied $to --calibration statistics $more
+    run "$@" verify $to --source c/llama-untied
+    for part in 2/2 1/2; do
+        # shellcheck disable=SC2086
+        run "$@" quantize c/llama-untied parts-$to --calibration statistics --part $part $more
+    done
+    run "$@" finish parts-$to
+    diff -r $to parts-$to >&2
+done <<'LIST'
+static --scheme FP8_STATIC
+cache --kv-cache fp8
+gptq --max-shard-size 400KB
+LIST
+run "$@" dequantize static back-static
+run "$@" dequantize cache back-cache
 
 # In parts, the last one first: the bytes of one run.
 while read -r to source more; do
