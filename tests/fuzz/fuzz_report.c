@@ -91,7 +91,7 @@ static void write_all(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct fp8q_result_paths paths = {NULL};
+    struct fp8q_result_paths paths = {.eval = NULL};
     const char **const kinds[] = {&paths.eval, &paths.sweep, &paths.compare, &paths.drift,
                                   &paths.gate};
     struct fp8q_error err = {0};
