@@ -99,6 +99,26 @@ static int note_rounding(struct fp8q_judge *j)
                           "rounding; --scale-fmt ue8m0 avoids it");
 }
 
+/* lmdeploy looks for a parameter for every tensor, and has none for these.  */
+static int judge_cache_scales(struct fp8q_judge *j)
+{
+    const struct fp8q_ckpt *ckpt = j->facts->ckpt;
+    struct fp8q_shown shown;
+    if (!(j->demands & FP8Q_NO_CACHE_SCALES))
+        return FP8Q_OK;
+
+    for (size_t i = 0; i < ckpt->n_tensors; i++) {
+        const char *name = ckpt->tensors[i].name;
+        if (fp8q_ends_with(name, ".k_scale") || fp8q_ends_with(name, ".v_scale"))
+            return fp8q_judge_say(j, FP8Q_STOPS, "cache-scales", "quantize without --kv-cache",
+                                  "it has no parameter for scales of keys and values, first "
+                                  "\"%s\"",
+                                  fp8q_show(&shown, name));
+    }
+
+    return FP8Q_OK;
+}
+
 /* ---- all ------------------------------------------------------------------------------------- */
 
 static int judge_engine(struct fp8q_judge *j, const struct fp8q_tp *tp, unsigned ways,
@@ -112,6 +132,7 @@ static int judge_engine(struct fp8q_judge *j, const struct fp8q_tp *tp, unsigned
     if (!j->judgement->reading)
         return FP8Q_OK;
     FP8Q_TRY(fp8q_judge_weights(j));
+    FP8Q_TRY(judge_cache_scales(j));
     FP8Q_TRY(judge_tp(j, tp, ways, largest));
     return note_rounding(j);
 }

@@ -154,7 +154,7 @@ static const struct fp8q_reading readings[] = {
      .other_scale = FP8Q_SCALE_INV_ENDING,
      .demands = FP8Q_FUSED_ALIKE | FP8Q_PARTS_ALIGNED | FP8Q_COLUMNS_ALIGNED | FP8Q_HEAD_FLOAT |
                 FP8Q_NO_BYTE_SCALES | FP8Q_BLOCKS_OF_128 | FP8Q_ASSUMES_BLOCKS |
-                FP8Q_QUANTIZES_REST,
+                FP8Q_QUANTIZES_REST | FP8Q_NO_CACHE_SCALES,
      .gpus = "NVIDIA Ada, Hopper, Blackwell",
      .other = "older ones by the TurboMind engine, for the models that it has"},
     {.engine = FP8Q_LLAMA_CPP,
@@ -228,6 +228,8 @@ const char *fp8q_demand_text(enum fp8q_demand demand)
         return "block scales become powers of two on Blackwell";
     case FP8Q_INPUTS_GROUPED:
         return "with blocks, inputs in groups of 128";
+    case FP8Q_NO_CACHE_SCALES:
+        return "no scales of keys and values";
     case FP8Q_LINEAR_BLOCKS:
         return "merged matrices in blocks only by the group of `Linear`";
     case FP8Q_EXPERTS_STATIC:

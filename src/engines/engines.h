@@ -63,7 +63,8 @@ enum fp8q_demand {
     FP8Q_ROUNDS_SCALES = 1 << 15,  /* on Blackwell block scales become powers of two */
     FP8Q_EXPERTS_STATIC = 1 << 16, /* experts with a scale a tensor have one for their inputs too */
     FP8Q_ASSUMES_BLOCKS = 1 << 17, /* of 128x128, where the config gives no size */
-    FP8Q_LINEAR_BLOCKS = 1 << 18   /* those of merged matrices are said by the group of "Linear" */
+    FP8Q_LINEAR_BLOCKS = 1 << 18,  /* those of merged matrices are said by the group of "Linear" */
+    FP8Q_NO_CACHE_SCALES = 1 << 19 /* no scales of keys and values */
 };
 
 /* One demand in a few words: "no FP8 lm_head".  */

@@ -60,6 +60,7 @@ struct odd {
     enum fp8q_dtype scale_in; /* 0: F32 */
     const char *scale_ending; /* NULL: as the others */
     bool is_float;            /* BF16, and no scales */
+    bool cache_scale;         /* one for the cache of its outputs too */
 };
 
 struct sample {
@@ -101,6 +102,8 @@ static void add_linear(struct maker *m, const struct sample *s, const char *line
     snprintf(weight, sizeof(weight), "model.layers.0.%s.weight", linear);
     snprintf(scale, sizeof(scale), "model.layers.0.%s%s", linear,
              o.scale_ending ? o.scale_ending : ending);
+    if (o.cache_scale)
+        add(m, "model.layers.0.self_attn.k_proj.k_scale", FP8Q_F32, 1, 0);
     if (o.is_float) {
         add(m, weight, FP8Q_BF16, rows, cols);
         return;
@@ -569,6 +572,11 @@ static void directories_have_traps(void **state)
          .id = "files",
          .stopped = VLLM | TRT,
          .file = "consolidated.safetensors"},
+        {.what = "scales of keys and values",
+         .config = good,
+         .id = "cache-scales",
+         .stopped = LMDEPLOY,
+         .odd = {.name = "self_attn.k_proj", .cache_scale = true}},
         {.what = "a policy",
          .id = "model",
          .stopped = ALL,
