@@ -11,9 +11,9 @@
 #     report     the page of `fp8q report` in a browser, under axe and a validator (not among the default parts)
 #     scalar     no SIMD built: kernels, blocks and command line
 #     fuzz       each fuzz target a fixed number of times from a fixed seed (free-running: tools/fuzz.sh SECONDS)
-#     engines    the loaders of vLLM, SGLang and lmdeploy and llama.cpp's converter on outputs, and `fp8q check` against
-#                them (fetches 1.5 GB of Python packages once; not among the default parts; newest releases: tests/engines/own/run.py ENGINE
-#                build/release/fp8q newest)
+#     engines    each engine's own loader on outputs, and `fp8q check` against it (fetches its Python packages once and
+#                keeps them in the user's cache, or in $FP8Q_ENGINES; not among the default parts)
+#     newest     the same with the newest release of each engine: prints what differs (not among the default parts)
 #     cluster    the recipes of examples/cluster, on a real Slurm (as root; not among the default parts)
 #     tidy       clang-tidy on all of src/, with the checks of .clang-tidy
 #     style      clang-format, no variable of bench or tools that nothing sets, no untracked files
@@ -39,6 +39,18 @@ run_tests() { # PRESET [CTEST OPTION...]
     preset=$1
     shift
     ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j"$jobs" "$@"
+}
+
+# Of each engine that tests/engines/own has; a hang ends.
+own_loaders() { # newest, or nothing
+    for list in tests/engines/own/*.txt; do
+        engine=$(basename "$list" .txt)
+        # shellcheck disable=SC2086
+        timeout -k 10 1200 tests/engines/own/run.py "$engine" build/release/fp8q $1 || {
+            echo "$engine: status $? (124: it took longer than 20 minutes)"
+            exit 1
+        }
+    done
 }
 
 for part in "$@"; do
@@ -74,9 +86,11 @@ for part in "$@"; do
         ;;
     engines)
         build release
-        for engine in vllm sglang lmdeploy llama.cpp; do
-            tests/engines/own/run.py "$engine" build/release/fp8q
-        done
+        own_loaders ""
+        ;;
+    newest)
+        build release
+        own_loaders newest
         ;;
     cluster)
         tools/install-deps.sh cluster

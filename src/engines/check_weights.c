@@ -26,6 +26,7 @@ enum flaw {
     FLAW_BYTES,
     FLAW_BLOCKS,
     FLAW_STACK,
+    FLAW_EXPERT,
     FLAW_HEAD,
     FLAW_EXPERTS,
     FLAW_FUSED,
@@ -62,7 +63,10 @@ static const struct {
     [FLAW_BLOCKS] = {"block-size", FP8Q_STOPS, "are in blocks other than 128x128",
                      "write it again: fp8q quantize --requantize"},
     [FLAW_STACK] = {"stacked-experts", FP8Q_STOPS, "are stacks of experts",
-                    "quantize with --format fp8, or --ignore experts"},
+                    "quantize with --ignore experts, or serve with vLLM"},
+    [FLAW_EXPERT] = {"expert-blocks", FP8Q_STOPS,
+                     "are matrices of experts in blocks, whose scales it does not spread",
+                     "quantize with --format fp8, or --scheme FP8_DYNAMIC"},
     [FLAW_HEAD] = {"lm-head", FP8Q_STOPS, "are an output head, which it keeps in high precision",
                    "quantize without --include lm_head"},
     [FLAW_EXPERTS] = {"experts-scheme", FP8Q_STOPS,
@@ -246,6 +250,9 @@ static enum flaw find_flaw(const struct fp8q_judge *j, const struct fp8q_parts_c
 
     if (w->weight->ndim > 2 && (j->demands & FP8Q_NO_STACKS))
         return FLAW_STACK;
+    if ((j->demands & FP8Q_NO_BLOCK_EXPERTS) && is_expert(w->weight->name) &&
+        w->layout.scaling != FP8Q_SCALING_ROW && w->layout.scaling != FP8Q_SCALING_TENSOR)
+        return FLAW_EXPERT;
     if (is_head(w->weight->name) &&
         ((j->demands & FP8Q_HEAD_FLOAT) || ((j->demands & FP8Q_HEAD_NO_BLOCKS) && is_block(w))))
         return FLAW_HEAD;

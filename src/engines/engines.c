@@ -107,7 +107,7 @@ static const struct fp8q_reading readings[] = {
      .block_scale = FP8Q_SCALE_INV_ENDING,
      .other_scale = FP8Q_SCALE_INV_ENDING,
      .group_scale = FP8Q_SCALE_INV_ENDING,
-     .demands = FP8Q_ROWS_IN_FLOAT | FP8Q_COLUMNS_ALIGNED,
+     .demands = FP8Q_ROWS_IN_FLOAT | FP8Q_COLUMNS_ALIGNED | FP8Q_NO_STACKS,
      .gpus = "NVIDIA Ada, Hopper, Blackwell",
      .other = "everywhere else, CPUs too, weights become BF16 while they are loaded",
      .group_gpus = "none; weights become BF16 while they are loaded"},
@@ -117,7 +117,8 @@ static const struct fp8q_reading readings[] = {
      .block_scale = FP8Q_SCALE_ENDING,
      .other_scale = FP8Q_SCALE_ENDING,
      .group_scale = FP8Q_SCALE_ENDING,
-     .demands = FP8Q_ROWS_ALIGNED | FP8Q_COLUMNS_ALIGNED | FP8Q_NO_STACKS | FP8Q_NO_BYTE_SCALES,
+     .demands = FP8Q_ROWS_ALIGNED | FP8Q_COLUMNS_ALIGNED | FP8Q_NO_STACKS | FP8Q_NO_BLOCK_EXPERTS |
+                FP8Q_NO_BYTE_SCALES,
      .gpus = "none",
      .other = "weights become BF16 on use or while they are loaded",
      .group_gpus = "none; weights become BF16 on use or while they are loaded"},
@@ -224,6 +225,8 @@ const char *fp8q_demand_text(enum fp8q_demand demand)
         return "`activation_scheme` dynamic";
     case FP8Q_QUANTIZES_REST:
         return "what no entry excludes is quantized while it is loaded";
+    case FP8Q_NO_BLOCK_EXPERTS:
+        return "no experts in blocks";
     case FP8Q_ROUNDS_SCALES:
         return "block scales become powers of two on Blackwell";
     case FP8Q_INPUTS_GROUPED:

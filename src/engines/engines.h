@@ -45,22 +45,23 @@ extern const struct fp8q_cutting_row fp8q_cutting;
 
 /* What an engine asks of a checkpoint beyond E4M3 weights, and what it does with one.  */
 enum fp8q_demand {
-    FP8Q_FUSED_ALIKE = 1 << 0,     /* the parts of a matrix that it merges are all FP8 or none */
-    FP8Q_PARTS_ALIGNED = 1 << 1,   /* their rows are multiples of 128 */
-    FP8Q_ALL_BUT_LAST = 1 << 2,    /* but those of the last part may end as they like */
-    FP8Q_ROWS_ALIGNED = 1 << 3,    /* rows of every matrix */
-    FP8Q_ROWS_IN_FLOAT = 1 << 4,   /* the same, but only where FP8 becomes BF16 */
-    FP8Q_COLUMNS_ALIGNED = 1 << 5, /* columns of every matrix */
-    FP8Q_BLOCKS_OF_128 = 1 << 6,   /* blocks of 128x128 and no others */
-    FP8Q_HEAD_FLOAT = 1 << 7,      /* the output head is not FP8 */
-    FP8Q_HEAD_NO_BLOCKS = 1 << 8,  /* the output head has no block scales */
-    FP8Q_NO_STACKS = 1 << 9,       /* experts one by one */
-    FP8Q_ONE_GROUP = 1 << 10,      /* one config_group, so one kind of scales */
-    FP8Q_NO_BYTE_SCALES = 1 << 11, /* scales that are numbers, not E8M0 in U8 */
-    FP8Q_INPUTS_GROUPED = 1 << 12, /* block weights go with inputs in groups of 128 */
-    FP8Q_SAYS_SCHEME = 1 << 13,    /* activation_scheme stands in the config */
-    FP8Q_QUANTIZES_REST = 1 << 14, /* what no list excludes is quantized while it is loaded */
-    FP8Q_ROUNDS_SCALES = 1 << 15,  /* on Blackwell block scales become powers of two */
+    FP8Q_FUSED_ALIKE = 1 << 0,       /* the parts of a matrix that it merges are all FP8 or none */
+    FP8Q_PARTS_ALIGNED = 1 << 1,     /* their rows are multiples of 128 */
+    FP8Q_ALL_BUT_LAST = 1 << 2,      /* but those of the last part may end as they like */
+    FP8Q_ROWS_ALIGNED = 1 << 3,      /* rows of every matrix */
+    FP8Q_ROWS_IN_FLOAT = 1 << 4,     /* the same, but only where FP8 becomes BF16 */
+    FP8Q_COLUMNS_ALIGNED = 1 << 5,   /* columns of every matrix */
+    FP8Q_BLOCKS_OF_128 = 1 << 6,     /* blocks of 128x128 and no others */
+    FP8Q_HEAD_FLOAT = 1 << 7,        /* the output head is not FP8 */
+    FP8Q_HEAD_NO_BLOCKS = 1 << 8,    /* the output head has no block scales */
+    FP8Q_NO_STACKS = 1 << 9,         /* experts one by one */
+    FP8Q_NO_BLOCK_EXPERTS = 1 << 24, /* experts have a scale a row or a tensor */
+    FP8Q_ONE_GROUP = 1 << 10,        /* one config_group, so one kind of scales */
+    FP8Q_NO_BYTE_SCALES = 1 << 11,   /* scales that are numbers, not E8M0 in U8 */
+    FP8Q_INPUTS_GROUPED = 1 << 12,   /* block weights go with inputs in groups of 128 */
+    FP8Q_SAYS_SCHEME = 1 << 13,      /* activation_scheme stands in the config */
+    FP8Q_QUANTIZES_REST = 1 << 14,   /* what no list excludes is quantized while it is loaded */
+    FP8Q_ROUNDS_SCALES = 1 << 15,    /* on Blackwell block scales become powers of two */
     FP8Q_EXPERTS_STATIC = 1 << 16, /* experts with a scale a tensor have one for their inputs too */
     FP8Q_ASSUMES_BLOCKS = 1 << 17, /* of 128x128, where the config gives no size */
     FP8Q_LINEAR_BLOCKS = 1 << 18,  /* those of merged matrices are said by the group of "Linear" */

@@ -312,9 +312,10 @@ const struct fp8q_language_model fp8q_language_models[] = {
      .note = "Mamba's linears are left unquantized"},
     {.name = "LFM2, LFM3",
      .model_types = "lfm2 lfm2_moe lfm3",
-     .linears = OUT_PROJ_ATTENTION "feed_forward.(w1 w3) feed_forward.w2 "
-                                   "feed_forward.experts.E.(w1 w2 w3) ",
-     .note = "the linears around short convolutions are left unquantized"},
+     .linears =
+         OUT_PROJ_ATTENTION "conv.in_proj conv.out_proj feed_forward.(w1 w3) feed_forward.w2 "
+                            "feed_forward.experts.E.(w1 w2 w3) ",
+     .note = "the convolution itself is left unquantized"},
     {.name = NULL}};
 
 const struct fp8q_language_model fp8q_general_language = {

@@ -10,6 +10,7 @@
 
 #include "format/names.h"
 #include "kernel/block.h"
+#include "select/pattern.h"
 
 /* Of the language model's own config, else of the top level.  */
 static uint64_t config_size(const struct fp8q_json *config, const char *key)
@@ -74,6 +75,11 @@ unsigned fp8q_parts(const struct fp8q_parts_config *c, const char *name, uint64_
     if (last_component_in(name, halves)) {
         sizes_out[0] = sizes_out[1] = n_rows / 2;
         return n_rows % 2 == 0 ? 2 : 0;
+    }
+
+    if (fp8q_has_components(name, "conv.in_proj") && n_rows % 3 == 0) { /* LFM2's gates and input */
+        sizes_out[0] = sizes_out[1] = sizes_out[2] = n_rows / 3;
+        return 3;
     }
 
     if (last_component_in(name, qkv)) {

@@ -4,9 +4,11 @@
  */
 #include "select/role.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"
+#include "format/names.h"
 #include "select/pattern.h"
 
 #define ROUTERS                                                                                    \
@@ -44,6 +46,12 @@ bool fp8q_role(const struct fp8q_family *family, const char *name, uint32_t ndim
     bool is_word = !fp8q_family_layer(family, name) && fp8q_names_tower(name, strlen(name));
     *tower_out = is_root || (is_word && ndim >= 2);
 
+    /* LFM2 has linears around a convolution, which its row names.  */
+    struct fp8q_linear_place place;
+    char module[1024];
+    snprintf(module, sizeof(module), "%.*s", (int)fp8q_weight_stem(name), name);
+    bool is_linear = ndim == 2 && fp8q_family_linear(family, module, &place);
+
     /* First match wins, so the order is the rule.  */
     const struct {
         bool is;
@@ -55,7 +63,7 @@ bool fp8q_role(const struct fp8q_family *family, const char *name, uint32_t ndim
         {any(name, ROUTERS), FP8Q_WHY_ROUTER},
         {any(name, MTP), FP8Q_WHY_MTP},
         {any(name, LINEAR_ATTENTION), FP8Q_WHY_LINEAR_ATTENTION},
-        {contains(name, "conv"), FP8Q_WHY_CONV},
+        {contains(name, "conv") && !is_linear, FP8Q_WHY_CONV},
         {is_norm(name), FP8Q_WHY_NORM},
         {any(name, HEADS) || strcmp(name, "output.weight") == 0, FP8Q_WHY_LM_HEAD},
         {contains(name, "embed") || any(name, EMBEDDINGS), FP8Q_WHY_EMBEDDING},

