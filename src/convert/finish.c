@@ -329,6 +329,7 @@ static int write_files(const struct fp8q_plan *plan, const struct fp8q_finish_op
                                         .side_files = o->copies->files,
                                         .n_side_files = o->copies->count,
                                         .rounding = o->rounding};
+    FP8Q_TRY(fp8q_request_evidence(o->request, &facts.evidence_crc32, &facts.has_evidence, err));
 
     FP8Q_TRY(write_manifest(plan, o, &facts, result, err));
 

@@ -250,6 +250,17 @@ static bool states(const struct comparison *c, const char *path, uint32_t crc)
     return fp8q_parse_crc(text, &stated) && stated == crc;
 }
 
+/* The calibration or the inputs, which are a file of the same path.  */
+static int compare_evidence(struct comparison *c)
+{
+    uint32_t crc;
+    bool there;
+    FP8Q_TRY(fp8q_request_evidence(c->wanted->request, &crc, &there, c->err));
+    if (there && !states(c, "evidence_crc32", crc))
+        fp8q_text_puts(&c->changed, "the calibration file or the inputs have changed");
+    return fp8q_text_status(&c->changed, c->err);
+}
+
 static int compare_weights(struct comparison *c)
 {
     uint32_t crc;
@@ -331,7 +342,9 @@ static int compare(struct comparison *c, bool *complete_out)
     if (!same)
         return FP8Q_OK;
 
-    FP8Q_TRY(compare_weights(c));
+    FP8Q_TRY(compare_evidence(c));
+    if (c->changed.len == 0)
+        FP8Q_TRY(compare_weights(c));
     if (c->changed.len == 0 && c->done->is_dir)
         FP8Q_TRY(compare_side_files(c));
 

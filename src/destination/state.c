@@ -72,23 +72,6 @@ static uint32_t plan_crc(const struct fp8q_plan *plan)
     return crc;
 }
 
-static int calibration_crc(const struct fp8q_request *request, uint32_t *crc_out,
-                           struct fp8q_error *err)
-{
-    struct fp8q_shown shown;
-    struct stat st;
-    bool there;
-    *crc_out = 0;
-    if (!request->calibration)
-        return FP8Q_OK;
-
-    FP8Q_TRY(fp8q_stat(request->calibration, &st, &there, err));
-    if (!there) /* missing evidence; one that cannot be read is an error of the disk */
-        return fp8q_fail(err, FP8Q_E_EVIDENCE, "calibration-missing",
-                         "%s: no such calibration file", fp8q_show(&shown, request->calibration));
-    return fp8q_file_crc32(request->calibration, crc_out, err);
-}
-
 /* One run writes its lock itself; parts leave it to their finish, which knows the state alone.  */
 static void write_lock(struct fp8q_jsonw *w, const struct fp8q_state_facts *f)
 {
@@ -103,15 +86,16 @@ static void write_lock(struct fp8q_jsonw *w, const struct fp8q_state_facts *f)
 int fp8q_state_text(const struct fp8q_state_facts *f, struct fp8q_text *out, struct fp8q_error *err)
 {
     struct fp8q_jsonw w = {.indent = 1};
-    uint32_t calibration;
+    uint32_t evidence;
+    bool ignored;
 
-    FP8Q_TRY(calibration_crc(f->request, &calibration, err));
+    FP8Q_TRY(fp8q_request_evidence(f->request, &evidence, &ignored, err));
 
     fp8q_jsonw_open(&w, NULL, '{');
     fp8q_jsonw_string(&w, "fp8q", FP8Q_VERSION);
     fp8q_jsonw_uint(&w, "parts", f->n_parts);
     fp8q_request_write(f->request, "request", &w);
-    fp8q_jsonw_uint(&w, "calibration_crc32", calibration);
+    fp8q_jsonw_uint(&w, "evidence_crc32", evidence);
     write_lock(&w, f);
 
     write_source(&w, f->plan->ckpt, f->copies, f->n_parts == 0);
@@ -250,7 +234,7 @@ static void compare(const struct fp8q_json *then, const struct fp8q_json *now,
     } facts[] = {
         {"fp8q", "it was another version of fp8q"},
         {"parts", "it had another number of parts"},
-        {"calibration_crc32", "the calibration file has changed"},
+        {"evidence_crc32", "the calibration file or the inputs have changed"},
         {"config_crc32", "config.json of the source has changed"},
         {"index_crc32", "the index of the source has changed"},
         {"lock", "another lock was asked for"},

@@ -300,6 +300,12 @@ static int read_windows(struct fp8q_model *m, const struct fp8q_architecture *a,
         return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "attention",
                          "config.json: \"use_bidirectional_attention\" is not computed");
 
+    /* OLMo's: queries, keys and values are held within bounds.  */
+    const struct fp8q_json *clip = fp8q_json_get(config, "clip_qkv");
+    if (clip && !fp8q_json_is_null(clip))
+        return fp8q_fail(err, FP8Q_E_UNSUPPORTED, "attention",
+                         "config.json: \"clip_qkv\" is not computed");
+
     w.flag = fp8q_json_bool(fp8q_json_get(config, "use_sliding_window"), false);
     fp8q_json_uint(fp8q_json_get(config, "max_window_layers"), &w.bound);
     if (!fp8q_json_uint(fp8q_json_get(config, "sliding_window_pattern"), &w.pattern) ||

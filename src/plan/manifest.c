@@ -106,6 +106,8 @@ static int manifest_text(const struct fp8q_plan *plan, const struct fp8q_manifes
                       plan->options.scale_fmt == FP8Q_SCALE_UE8M0 ? "ue8m0" : "f32");
     fp8q_jsonw_string(w, "scale_meaning", "weight = code * scale");
     fp8q_jsonw_raw(w, "rounding", facts->rounding);
+    if (facts->has_evidence)
+        write_crc(w, "evidence_crc32", facts->evidence_crc32);
 
     /* The source: what --resume and `gate` compare.  */
     fp8q_jsonw_open(w, "source", '{');

@@ -46,6 +46,8 @@ struct fp8q_manifest_facts {
     const struct fp8q_side_file *side_files;
     size_t n_side_files;
     const char *rounding; /* JSON value that describes how codes were rounded */
+    bool has_evidence;    /* fp8q_request_evidence() */
+    uint32_t evidence_crc32;
 };
 
 /* The sidecar's header with the manifest in it, ready to write.  */

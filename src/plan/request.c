@@ -15,6 +15,7 @@
 
 #include "base/caller.h"
 #include "base/crc.h"
+#include "base/dir.h"
 #include "base/mem.h"
 #include "select/scheme.h"
 
@@ -503,4 +504,27 @@ uint32_t fp8q_source_crc32(const struct fp8q_ckpt *ckpt)
         crc = fp8q_crc32(crc, numbers, (size_t)n);
     }
     return crc;
+}
+
+/* ---- evidence -------------------------------------------------------------------------------- */
+
+int fp8q_request_evidence(const struct fp8q_request *request, uint32_t *crc_out, bool *there_out,
+                          struct fp8q_error *err)
+{
+    const char *path = request->inputs ? request->inputs : request->calibration;
+    struct fp8q_shown shown;
+    struct stat st;
+    bool there;
+
+    *crc_out = 0;
+    *there_out = path != NULL;
+    if (!path)
+        return FP8Q_OK;
+
+    FP8Q_TRY(fp8q_stat(path, &st, &there, err));
+    /* What is missing is evidence; what cannot be read is an error of the disk.  */
+    if (!there && path == request->calibration)
+        return fp8q_fail(err, FP8Q_E_EVIDENCE, "calibration-missing",
+                         "%s: no such calibration file", fp8q_show(&shown, path));
+    return fp8q_file_crc32(path, crc_out, err);
 }

@@ -53,6 +53,11 @@ int fp8q_request_copy(const struct fp8q_request *from, struct fp8q_request *copy
 
 /* One line of JSON with all members in a fixed order.  */
 void fp8q_request_write(const struct fp8q_request *request, const char *key, struct fp8q_jsonw *w);
+
+/* CRC-32 of the file that rounding or scales go by, the calibration or the inputs; *@there_out is false
+ * where the request names none.  FP8Q_E_EVIDENCE "calibration-missing"; FP8Q_E_IO.  */
+int fp8q_request_evidence(const struct fp8q_request *request, uint32_t *crc_out, bool *there_out,
+                          struct fp8q_error *err);
 /* Reads it back; FP8Q_E_FORMAT for what this version does not know.  The request owns its strings;
  * release with fp8q_request_reset().  */
 int fp8q_request_parse(const struct fp8q_json *json, struct fp8q_request *request_out,

@@ -10,6 +10,9 @@ same out/model-scales.safetensors one/model-scales.safetensors
 run fp8q quantize model plain -q
 same out/model-00001-of-00001.safetensors plain/model-00001-of-00001.safetensors
 run fp8q quantize model out --gptq --inputs inputs.safetensors --resume
+# Other inputs under the same name are another conversion.
+rm inputs.safetensors && make_checkpoint embeds=90,256 inputs.safetensors
+run fp8q quantize model out --gptq --inputs inputs.safetensors --resume
 run fp8q quantize model none --gptq
 run fp8q quantize model none --inputs inputs.safetensors
 run fp8q quantize model none --gptq --inputs inputs.safetensors --part 1/2
