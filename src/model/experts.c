@@ -46,6 +46,12 @@ static int plain_product(const struct fp8q_layer *l, const char *name, const flo
     return status;
 }
 
+/* By way of F64: the F32 functions of C libraries differ in the last bit.  */
+static float exponential(float x)
+{
+    return (float)exp((double)x);
+}
+
 /* Logits of a token -> scores, by which its experts are weighed.  False if one is not finite.  */
 static bool score(const struct fp8q_moe *moe, float *logits)
 {
@@ -55,7 +61,8 @@ static bool score(const struct fp8q_moe *moe, float *logits)
 
     /* The largest is taken off first: exponentials of router logits may overflow.  */
     for (uint32_t e = 0; e < moe->n_experts; e++) {
-        logits[e] = moe->sigmoid ? 1.0f / (1.0f + expf(-logits[e])) : expf(logits[e] - max);
+        logits[e] =
+            moe->sigmoid ? 1.0f / (1.0f + exponential(-logits[e])) : exponential(logits[e] - max);
         sum += logits[e];
     }
     for (uint32_t e = 0; e < moe->n_experts && !moe->sigmoid; e++)
@@ -275,7 +282,7 @@ static int weigh_shared(const struct mixture *x, const float *in, struct fp8q_er
     FP8Q_TRY(plain_product(x->layer, x->moe->shared_gate, in, x->logits, err));
     for (size_t t = 0; t < x->n_tokens; t++) {
         /* How much of the shared expert a token wants.  */
-        float gate = 1.0f / (1.0f + expf(-x->logits[t]));
+        float gate = 1.0f / (1.0f + exponential(-x->logits[t]));
         for (size_t j = 0; j < x->hidden; j++)
             x->sum[t * x->hidden + j] *= gate;
     }

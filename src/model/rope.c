@@ -306,7 +306,8 @@ void fp8q_rope_table(const struct fp8q_rope *r, const float *inv_freq,
         for (uint32_t i = 0; i < half; i++) {
             unsigned row = positions->rows < 3 ? 0 : row_of(r, i);
             float angle = inv_freq[i] * (float)positions->at[row * positions->n_tokens + t];
-            cos_out[t * half + i] = cosf(angle) * r->attention_scaling;
-            sin_out[t * half + i] = sinf(angle) * r->attention_scaling;
+            /* By way of F64: what is left after rounding no longer depends on the C library.  */
+            cos_out[t * half + i] = (float)cos((double)angle) * r->attention_scaling;
+            sin_out[t * half + i] = (float)sin((double)angle) * r->attention_scaling;
         }
 }
