@@ -88,7 +88,8 @@ static size_t crc_wide(uint32_t *crc, const char *data, size_t len)
 uint32_t fp8q_crc32(uint32_t crc, const void *data, size_t len)
 {
     size_t done = crc_wide(&crc, data, len);
-    return libdeflate_crc32(crc, (const char *)data + done, len - done);
+    /* No bytes may come with no address, to which nothing may be added.  */
+    return libdeflate_crc32(crc, done ? (const char *)data + done : data, len - done);
 }
 
 uint32_t fp8q_crc32_join(uint32_t crc_a, uint32_t crc_b, uint64_t len_b)
